@@ -157,7 +157,7 @@ struct TileOperands {
 };
 
 // Widens the first `k` elements of rows of a that are read in place, or all pairs of packed ones, to fp32 at `to`, with
-// zeros after an odd k. The result is in the order in which it was.
+// zeros after an odd k. The result is laid out as a is: one row after the other, or one element of k after the other.
 Left widen(float* to, const Left& a, int64_t rows, int64_t pairs, int64_t k) {
   constexpr auto element = static_cast<int64_t>(sizeof(float));
   const auto* widened = reinterpret_cast<const unsigned char*>(to);
@@ -171,12 +171,11 @@ Left widen(float* to, const Left& a, int64_t rows, int64_t pairs, int64_t k) {
   }
   // Each store writes whole vectors, and the next one its own elements over the rest.
   for (int64_t p = 0; p < pairs; ++p, to += 2 * rows) {
-    const unsigned char* line = a.data + p * a.pair;
+    const auto* line = reinterpret_cast<const float*>(a.data + p * a.pair);
     for (int64_t i = 0; i < rows; i += lanes)
-      store(to + i, floats(words(load((const float*)line + i, AllLanes{})) << 16), AllLanes{});
-    for (int64_t i = 0; i < rows; i += lanes) {
-      store(to + rows + i, floats(words(load((const float*)line + i, AllLanes{})) & 0xffff0000U), AllLanes{});
-    }
+      store(to + i, floats(words(load(line + i, AllLanes{})) << 16), AllLanes{});
+    for (int64_t i = 0; i < rows; i += lanes)
+      store(to + rows + i, floats(words(load(line + i, AllLanes{})) & 0xffff0000U), AllLanes{});
   }
   return {widened, element, 2 * rows * element, false};
 }
@@ -395,109 +394,146 @@ void run_in_place(const GemmShape& s, const Result& c, const Bf16* a, const Bf16
   }
 }
 
-// A gemm whose left operand is packed. Parts of k are packed one after the other, so that they stay in the caches.
-void run_packed(const GemmShape& s, const Result& c, const Bf16* a, const Bf16* b, const PairTerm& term,
-                uint32_t* pack) {
-  const int64_t pairs = (s.k + 1) / 2, term_pairs = term.k / 2;
-  const int64_t parts = pairs == 0 ? 1 : (pairs + pair_gemm_pairs - 1) / pair_gemm_pairs;
-  const int64_t part_pairs = pairs < pair_gemm_pairs ? pairs : pair_gemm_pairs;
-  const int64_t max_n = pair_gemm_columns(part_pairs + term_pairs);
-  const int64_t max_m = parts == 1 ? s.m : pair_gemm_partial_rows;
-  uint32_t* packed_a = pack;
-  uint32_t* packed_b = packed_a + pair_gemm_rows * part_pairs;
-  uint32_t* packed_term = packed_b + max_n * part_pairs;
-  auto* partial_sums = reinterpret_cast<float*>(packed_term + max_n * term_pairs);
-  // Rows [i0, i0 + m) and columns [j0, j0 + n) of c, part `part` of k.
-  const auto add_part = [&](int64_t i0, int64_t m, int64_t j0, int64_t n, int64_t part) {
-    const int64_t first = pairs * part / parts, count = pairs * (part + 1) / parts - first;
-    const int64_t k0 = 2 * first, k = s.k - k0 < 2 * count ? s.k - k0 : 2 * count;
-    const Partial partial{partial_sums, max_n, part == 0, part == parts - 1};
-    pack_lines<pair_gemm_panel>(packed_b, b + j0 * s.b_column + k0 * s.b_row, s.b_column, s.b_row, n, k);
-    for (int64_t i = 0; i < m; i += pair_gemm_rows) {
-      const int64_t rows = m - i < pair_gemm_rows ? m - i : pair_gemm_rows;
-      pack_lines<pair_gemm_rows>(packed_a, a + (i0 + i) * s.a_row + k0 * s.a_column, s.a_row, s.a_column, rows, k);
-      TileOperands added{{}, packed_term, partial.ends ? term_pairs : 0};
-      if (added.pairs > 0) added.a = Left::of_rows(term.low + (i0 + i) * term.k, term.k, false);
-      multiply(c.at(i0 + i, j0), partial.at(i, 0), {Left::of_panel(packed_a, rows), packed_b, count}, added, rows, n);
+// A gemm whose right operand is packed in parts of k, one after the other, so that they stay in the caches.
+struct GemmInParts {
+  // Rows [i0, i0 + m) and columns [j0, j0 + n) of c, and elements [k0, k0 + k) of the sums. `partial`: of its first
+  // row.
+  struct Part {
+    int64_t i0, m, j0, n, k0, k, pairs;
+    Partial partial;
+    // Packed lines of a: rows [i, i + rows) of the part's.
+    Left pack_rows(const GemmInParts& gemm, const Bf16* a, int64_t i, int64_t rows) const {
+      const GemmShape& s = gemm.shape;
+      const Bf16* first = a + (i0 + i) * s.a_row + k0 * s.a_column;
+      pack_lines<pair_gemm_rows>(gemm.packed_a, first, s.a_row, s.a_column, rows, k);
+      return Left::of_panel(gemm.packed_a, rows);
     }
   };
-  for (int64_t j0 = 0; j0 < s.n; j0 += max_n) {
-    const int64_t n = s.n - j0 < max_n ? s.n - j0 : max_n;
-    if (term_pairs > 0) {
-      pack_lines<pair_gemm_panel>(packed_term, term.b + j0 * term.b_column, term.b_column, term.b_row, n, term.k);
-    }
-    for (int64_t i0 = 0; i0 < s.m; i0 += max_m) {
-      const int64_t m = s.m - i0 < max_m ? s.m - i0 : max_m;
-      for (int64_t part = 0; part < parts; ++part) add_part(i0, m, j0, n, part);
+
+  const GemmShape& shape;
+  const Bf16* b;
+  const PairTerm& term;
+  int64_t pairs = (shape.k + 1) / 2, term_pairs = term.k / 2;
+  int64_t parts, part_pairs, max_n, max_m;
+  uint32_t *packed_a, *packed_b, *packed_term;
+  float* partial_sums;
+
+  // `max_pairs`: of a part. `widened`: words that are left free before the partial sums.
+  GemmInParts(const GemmShape& s, const Bf16* right, const PairTerm& added, int64_t max_pairs, uint32_t* pack,
+              int64_t widened)
+      : shape(s), b(right), term(added) {
+    parts = pairs == 0 ? 1 : (pairs + max_pairs - 1) / max_pairs;
+    part_pairs = pairs < max_pairs ? pairs : max_pairs;
+    max_n = pair_gemm_columns(part_pairs + term_pairs);
+    max_m = parts == 1 ? s.m : pair_gemm_partial_rows;
+    packed_a = pack;
+    packed_b = packed_a + pair_gemm_rows * part_pairs;
+    packed_term = packed_b + max_n * part_pairs;
+    partial_sums = reinterpret_cast<float*>(packed_term + max_n * term_pairs + widened);
+  }
+
+  // Packs b for each part, and calls body(part).
+  template <class Body>
+  void for_each_part(Body body) const {
+    for (int64_t j0 = 0; j0 < shape.n; j0 += max_n) {
+      const int64_t n = shape.n - j0 < max_n ? shape.n - j0 : max_n;
+      if (term_pairs > 0) {
+        pack_lines<pair_gemm_panel>(packed_term, term.b + j0 * term.b_column, term.b_column, term.b_row, n, term.k);
+      }
+      for (int64_t i0 = 0; i0 < shape.m; i0 += max_m) {
+        for (int64_t part = 0; part < parts; ++part) {
+          const int64_t first = pairs * part / parts, count = pairs * (part + 1) / parts - first;
+          const int64_t m = shape.m - i0 < max_m ? shape.m - i0 : max_m;
+          const int64_t k0 = 2 * first, k = shape.k - k0 < 2 * count ? shape.k - k0 : 2 * count;
+          const Bf16* right = b + j0 * shape.b_column + k0 * shape.b_row;
+          pack_lines<pair_gemm_panel>(packed_b, right, shape.b_column, shape.b_row, n, k);
+          body(Part{i0, m, j0, n, k0, k, count, {partial_sums, max_n, part == 0, part == parts - 1}});
+        }
+      }
     }
   }
+};
+
+// A gemm whose left operand is packed.
+void run_packed(const GemmShape& s, const Result& c, const Bf16* a, const Bf16* b, const PairTerm& term,
+                uint32_t* pack) {
+  const GemmInParts gemm(s, b, term, pair_gemm_pairs, pack, 0);
+  gemm.for_each_part([&](const GemmInParts::Part& part) {
+    for (int64_t i = 0; i < part.m; i += pair_gemm_rows) {
+      const int64_t rows = part.m - i < pair_gemm_rows ? part.m - i : pair_gemm_rows;
+      TileOperands added{{}, gemm.packed_term, part.partial.ends ? gemm.term_pairs : 0};
+      if (added.pairs > 0) added.a = Left::of_rows(term.low + (part.i0 + i) * term.k, term.k, false);
+      multiply(c.at(part.i0 + i, part.j0), part.partial.at(i, 0),
+               {part.pack_rows(gemm, a, i, rows), gemm.packed_b, part.pairs}, added, rows, part.n);
+    }
+  });
 }
 
-// By fused multiply-adds. Parts of k are packed one after the other, and of those the rows of each tile widened.
+// Multiplies rows of a part by fused multiply-adds; widens each tile's rows before. Letters as in GemmInParts::Part.
+class FmaRows {
+ public:
+  FmaRows(const GemmInParts& gemm, const Result& c)
+      : gemm_(gemm),
+        c_(c),
+        widened_low_(reinterpret_cast<float*>(gemm.packed_term + gemm.max_n * gemm.term_pairs)),
+        widened_(widened_low_ + fma_gemm_widened(gemm.term_pairs)) {}
+
+  // `left`: rows [i, i + rows) of the part's.
+  void multiply(const GemmInParts::Part& part, const Left& left, int64_t i, int64_t rows) const {
+    for_each_tile(left, rows, part.n, [&](int64_t row, int64_t count) {
+      Left a = left;
+      a.data += row * a.row;
+      multiply_tile_rows(part, a, i + row, count);
+    });
+  }
+
+ private:
+  // Rows that are widened once for several panels may be more than an L1 has room for. For a single panel, they are
+  // widened in chunks of k that fit, with partial sums between these.
+  void multiply_tile_rows(const GemmInParts::Part& part, Left a, int64_t i, int64_t rows) const {
+    const bool chunks = part.n <= pair_gemm_panel;
+    const int64_t at_once = chunks ? fma_gemm_chunk : part.pairs, width = chunks ? rounded_up(part.n) : 0;
+    Partial partial = part.partial.at(gemm_.parts == 1 ? 0 : i, 0);
+    int64_t p = 0;
+    do {
+      const int64_t pairs = part.pairs - p < at_once ? part.pairs - p : at_once;
+      const int64_t k = part.k - 2 * p < 2 * pairs ? part.k - 2 * p : 2 * pairs;
+      partial.begins = part.partial.begins && p == 0;
+      partial.ends = part.partial.ends && p + pairs == part.pairs;
+      const TileOperands product{widen(widened_, a, rows, pairs, k), gemm_.packed_b + p * width, pairs};
+      TileOperands added{{}, gemm_.packed_term, partial.ends ? gemm_.term_pairs : 0};
+      if (added.pairs > 0) {
+        const PairTerm& term = gemm_.term;
+        const Left low = Left::of_rows(term.low + (part.i0 + i) * term.k, term.k, false);
+        added.a = widen(widened_low_, low, rows, added.pairs, term.k);
+      }
+      multiply_tile<FusedMultiplyAdds>(c_.at(part.i0 + i, part.j0), partial, product, added, rows, part.n);
+      a.data += pairs * a.pair;
+      p += pairs;
+    } while (p < part.pairs);
+  }
+
+  const GemmInParts& gemm_;
+  const Result& c_;
+  float *widened_low_, *widened_;
+};
+
 void run_fma(const GemmShape& s, float* c_float, Bf16* c_bf16, const Bf16* a, const Bf16* b, const PairTerm& term,
              uint32_t* pack) {
   const Result c{c_float, c_bf16, s.c_row, s.accumulate};
-  const int64_t pairs = (s.k + 1) / 2, term_pairs = term.k / 2;
-  const int64_t parts = pairs == 0 ? 1 : (pairs + fma_gemm_pairs - 1) / fma_gemm_pairs;
-  const int64_t part_pairs = pairs < fma_gemm_pairs ? pairs : fma_gemm_pairs;
-  const int64_t max_n = pair_gemm_columns(part_pairs + term_pairs);
-  const int64_t max_m = parts == 1 ? s.m : pair_gemm_partial_rows;
-  uint32_t* packed_a = pack;
-  uint32_t* packed_b = packed_a + pair_gemm_rows * part_pairs;
-  uint32_t* packed_term = packed_b + max_n * part_pairs;
-  auto* widened = reinterpret_cast<float*>(packed_term + max_n * term_pairs);
-  float* widened_low = widened + fma_gemm_widened(part_pairs);
-  float* partial_sums = widened_low + fma_gemm_widened(term_pairs);
-  // Rows [i0, i0 + m) and columns [j0, j0 + n) of c, part `part` of k.
-  const auto add_part = [&](int64_t i0, int64_t m, int64_t j0, int64_t n, int64_t part) {
-    const int64_t first = pairs * part / parts, count = pairs * (part + 1) / parts - first;
-    const int64_t k0 = 2 * first, k = s.k - k0 < 2 * count ? s.k - k0 : 2 * count;
-    pack_lines<pair_gemm_panel>(packed_b, b + j0 * s.b_column + k0 * s.b_row, s.b_column, s.b_row, n, k);
-    // What is widened once for several panels is worth more memory than an L1 has.
-    const int64_t at_once = n <= pair_gemm_panel ? fma_gemm_chunk : count;
-    const int64_t panel = n <= pair_gemm_panel ? rounded_up(n) : 0;
-    // `left`: rows [i, i + rows) of the part's.
-    const auto multiply_rows = [&](int64_t i, int64_t rows, const Left& left) {
-      for_each_tile(left, rows, n, [&](int64_t row, int64_t tile_rows) {
-        const Result result = c.at(i0 + i + row, j0);
-        float* sums = parts == 1 ? partial_sums : partial_sums + (i + row) * max_n;
-        Left a = left;
-        a.data += row * a.row;
-        int64_t p = 0;
-        do {
-          const int64_t here = count - p < at_once ? count - p : at_once,
-                        here_k = k - 2 * p < 2 * here ? k - 2 * p : 2 * here;
-          const bool ends = part == parts - 1 && p + here == count;
-          const TileOperands product{widen(widened, a, tile_rows, here, here_k), packed_b + p * panel, here};
-          TileOperands added{{}, packed_term, ends ? term_pairs : 0};
-          if (added.pairs > 0) {
-            const Left low = Left::of_rows(term.low + (i0 + i + row) * term.k, term.k, false);
-            added.a = widen(widened_low, low, tile_rows, term_pairs, term.k);
-          }
-          multiply_tile<FusedMultiplyAdds>(result, {sums, max_n, part == 0 && p == 0, ends}, product, added, tile_rows,
-                                           n);
-          a.data += here * a.pair;
-          p += here;
-        } while (p < count);
-      });
-    };
-    if (s.a_column == 1) return multiply_rows(0, m, Left::of_rows(a + i0 * s.a_row + k0, s.a_row, false));
-    for (int64_t i = 0; i < m; i += pair_gemm_rows) {
-      const int64_t rows = m - i < pair_gemm_rows ? m - i : pair_gemm_rows;
-      pack_lines<pair_gemm_rows>(packed_a, a + (i0 + i) * s.a_row + k0 * s.a_column, s.a_row, s.a_column, rows, k);
-      multiply_rows(i, rows, Left::of_panel(packed_a, rows));
+  const GemmInParts gemm(s, b, term, fma_gemm_pairs, pack,
+                         fma_gemm_widened(fma_gemm_pairs) + fma_gemm_widened(term.k / 2));
+  const FmaRows fma(gemm, c);
+  gemm.for_each_part([&](const GemmInParts::Part& part) {
+    if (s.a_column == 1) {
+      const Left left = Left::of_rows(a + part.i0 * s.a_row + part.k0, s.a_row, false);
+      return fma.multiply(part, left, 0, part.m);
     }
-  };
-  for (int64_t j0 = 0; j0 < s.n; j0 += max_n) {
-    const int64_t n = s.n - j0 < max_n ? s.n - j0 : max_n;
-    if (term_pairs > 0) {
-      pack_lines<pair_gemm_panel>(packed_term, term.b + j0 * term.b_column, term.b_column, term.b_row, n, term.k);
+    for (int64_t i = 0; i < part.m; i += pair_gemm_rows) {
+      const int64_t rows = part.m - i < pair_gemm_rows ? part.m - i : pair_gemm_rows;
+      fma.multiply(part, part.pack_rows(gemm, a, i, rows), i, rows);
     }
-    for (int64_t i0 = 0; i0 < s.m; i0 += max_m) {
-      const int64_t m = s.m - i0 < max_m ? s.m - i0 : max_m;
-      for (int64_t part = 0; part < parts; ++part) add_part(i0, m, j0, n, part);
-    }
-  }
+  });
 }
 
 void run_dot(const GemmShape& s, float* c_float, Bf16* c_bf16, const Bf16* a, const Bf16* b, const PairTerm& term,
