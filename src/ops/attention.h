@@ -39,10 +39,11 @@ struct AttentionAttributes {
 // Causal attention within every sequence (token i of a sequence attends to its tokens 0..i, limited by the window),
 // softmax in fp32. out [U, Q D], q [U, Q D], U <= T, k and v [T, G D], all f32, all bf16 or all f16; offsets [S + 1]
 // i32: sequence s is tokens offsets[s] .. offsets[s+1]; lse [Q, U] f32: log of the sum of exp(score), not computed when
-// absent. A token's result depends on its own sequence only, never on the other sequences in the pack, and its bits do
-// not depend on which other queries there are. With first_key, k and v are [K, G D], and out is f32; lse is needed with
-// `accumulate`. A query that attends to none of the keys has out 0 and lse -inf, which, joined, change nothing. GPU
-// kernels have no first_key, and with a part of the queries cuDNN is not used.
+// absent. A token's result depends on its own sequence only, never on the other sequences in the pack, and without
+// `accumulate` its bits do not depend on which other queries there are. With first_key, k and v are [K, G D], and out
+// is f32; lse is needed with `accumulate`. A query that attends to none of the keys has out 0 and lse -inf; joined,
+// these change no bit of out, and lse at most by rounding. GPU kernels have no first_key, and with a part of the
+// queries cuDNN is not used.
 void attention(Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
                const Tensor& v, const Tensor& offsets, AttentionAttributes attributes);
 

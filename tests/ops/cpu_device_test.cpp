@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdlib>
@@ -64,6 +65,11 @@ TEST(CpuIsa, OverrideTakesEffect) {
     if (isa == cpu::Isa::avx512) EXPECT_TRUE(onednn);
     EXPECT_EQ(products.front() == "amx", isa == cpu::Isa::amx);
     EXPECT_EQ(products.front() == "avx512_fma", isa == cpu::Isa::avx512_fma);
+    if (isa == cpu::Isa::avx512) {  // long sums are oneDNN's there, also beside a low-rank term
+      EXPECT_LT(std::ranges::find(products, "onednn"), std::ranges::find(products, "avx512_fma"));
+      const auto terms = implementations("linear_low_rank");
+      EXPECT_LT(std::ranges::find(terms, "apart"), std::ranges::find(terms, "avx512_fma"));
+    }
     EXPECT_EQ(implementations("attention").front() == "avx512_fma", isa == cpu::Isa::avx512_fma);
   }
 }

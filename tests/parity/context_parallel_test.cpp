@@ -1,4 +1,5 @@
-// Context-parallel ranks on simulated GPUs: the gradients of torch, and those of one rank; and probes of their memory.
+// Context-parallel ranks on CPUs and simulated GPUs: the gradients of torch, and those of one rank; and probes of their
+// memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,6 +19,10 @@ namespace {
 using enum spec::CpCommType;
 
 constexpr int64_t sample = 0;
+
+const char* name_of_type(spec::CpCommType type) {
+  return type == a2a ? "a2a" : type == allgather ? "allgather" : "p2p";
+}
 
 // Mean gradients of the golden sequence.
 struct Gradients {
@@ -39,6 +44,7 @@ struct Gradients {
 class ContextParallel : public testing::TestWithParam<Subject> {
  protected:
   const std::string& model() const { return GetParam().model; }
+  bool has_p2p() const { return GetParam().device == "cpu"; }
 
   // Of rank 0. Each rank's step takes the memory that is planned for it.
   Gradients gradients(int ranks, DType activation, spec::CpCommType type) {
@@ -72,7 +78,8 @@ class ContextParallel : public testing::TestWithParam<Subject> {
 // Chunks of the ranks begin and end within documents.
 TEST_P(ContextParallel, LossAndEveryGradientAgree) {
   const formats::SafetensorsFile state(golden_folder(model()) / "state.safetensors");
-  const std::vector<std::pair<spec::CpCommType, int>> layouts = {{a2a, 2}, {allgather, 2}, {allgather, 4}};
+  std::vector<std::pair<spec::CpCommType, int>> layouts = {{a2a, 2}, {allgather, 2}, {allgather, 4}};
+  if (has_p2p()) layouts.insert(layouts.end(), {{p2p, 2}, {p2p, 4}});
   const double loss = gradients(1, DType::f32, a2a).loss;
   for (const auto& [type, ranks] : layouts) {
     const Gradients found = gradients(ranks, DType::f32, type);
@@ -81,7 +88,7 @@ TEST_P(ContextParallel, LossAndEveryGradientAgree) {
     for (const auto& [name, mean] : found.tensors) {
       const std::vector<float> exact = of_parameter(state, spec_, "grad", name);
       EXPECT_LT(distance(mean, exact), bound * norm(exact) + error_multiple * floats(state, "grad_error." + name).at(0))
-          << name << ", " << ranks << " ranks" << (type == allgather ? " by allgather" : "");
+          << name << ", " << ranks << " ranks, " << name_of_type(type);
     }
   }
 }
@@ -90,10 +97,12 @@ TEST_P(ContextParallel, LossAndEveryGradientAgree) {
 TEST_P(ContextParallel, Bf16ErrorIsNearThatOfOneRank) {
   const Gradients one = gradients(1, DType::bf16, a2a);
   const double allowed = 1.5 * one.relative_error(model(), spec_);
-  for (const spec::CpCommType type : {a2a, allgather}) {
+  std::vector<spec::CpCommType> types = {a2a, allgather};
+  if (has_p2p()) types.push_back(p2p);
+  for (const spec::CpCommType type : types) {
     const Gradients found = gradients(2, DType::bf16, type);
     const double error = found.relative_error(model(), spec_);
-    EXPECT_LT(error, allowed) << (type == allgather ? "allgather" : "a2a");
+    EXPECT_LT(error, allowed) << name_of_type(type);
     EXPECT_GT(error, 0);
   }
 }

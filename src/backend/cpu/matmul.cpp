@@ -286,6 +286,9 @@ void add_pair_gemm(ops::Registry& registry, const char* name) {
   registry.add<ops::LinearLowRankBackwardInput>(
       DeviceKind::cpu, name, run_linear_low_rank_backward_input<product, elementwise_kernels>, term_declines<D, B>);
 }
+void add_fma(ops::Registry& registry) {
+  add_pair_gemm<fma_gemm, fma_gemm_declines, fma_gemm_bytes>(registry, "avx512_fma");
+}
 #endif
 
 }  // namespace
@@ -297,11 +300,8 @@ void register_matmul(ops::Registry& registry, Levels levels) {
   if (levels.best >= Isa::avx512) {
     // With AMX tiles, two separate gemms are faster.
     if (levels.best >= Isa::amx) ops::add_low_rank_apart(registry, DeviceKind::cpu);
-    const auto add_dot = [&] { add_pair_gemm<dot_gemm, dot_gemm_declines, dot_gemm_bytes>(registry, "avx512_bf16"); };
-    const auto add_fma = [&] { add_pair_gemm<fma_gemm, fma_gemm_declines, fma_gemm_bytes>(registry, "avx512_fma"); };
-    if (levels.best >= Isa::avx512_fma) add_fma();
-    add_dot();
-    if (levels.best < Isa::avx512_fma) add_fma();
+    if (levels.best >= Isa::avx512_fma) add_fma(registry);
+    add_pair_gemm<dot_gemm, dot_gemm_declines, dot_gemm_bytes>(registry, "avx512_bf16");
   }
   // With AVX2, oneDNN's summation order depends on the number of rows.
   if (levels.onednn && levels.best >= Isa::avx512) {
@@ -315,6 +315,9 @@ void register_matmul(ops::Registry& registry, Levels levels) {
   }
 #endif
   if (levels.best < Isa::amx) ops::add_low_rank_apart(registry, DeviceKind::cpu);
+#if defined(INGOT_SIMD_X86)
+  if (levels.best == Isa::avx512) add_fma(registry);  // only where it is asked for
+#endif
   add_gemm<sliced<simd_gemm<plain::gemm_kernels>>, plain::elementwise_kernels>(registry, "plain");
   add_gemm<sliced<reference_gemm>, plain::elementwise_kernels>(registry, "reference");
   INGOT_ADD_LEVELS(registry, levels.best, ops::Dequantize, run_dequantize, elementwise_kernels);
