@@ -27,7 +27,7 @@ struct Step<Bf16> {
   static constexpr int size = 2 * lanes;
   using Vector = __m512i;
   static Vector load(const Bf16* p, AllLanes) { return _mm512_loadu_si512(p); }
-  static Vector load(const Bf16* p, FirstLanes extent) {
+  INGOT_MASKED Vector load(const Bf16* p, FirstLanes extent) {
     return _mm512_maskz_loadu_epi16((1U << extent.count) - 1U, p);
   }
   static Floats add(Floats sum, Vector a, Vector b) {
