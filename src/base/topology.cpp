@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/number.h"
+#include "base/path.h"
 #include "base/strings.h"
 
 namespace ingot {
@@ -34,12 +35,11 @@ int node_of(const fs::path& device) {
   return text ? static_cast<int>(parse_int(*text).value_or(-1)) : -1;
 }
 
+// Empty for a folder that is not there.
 std::vector<fs::path> entries(const fs::path& folder) {
-  std::vector<fs::path> paths;
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) paths.push_back(entry.path());
-  std::ranges::sort(paths);
-  return paths;
+  if (!fs::is_directory(folder, error)) return {};
+  return list_folder(folder);
 }
 
 // The device's folder below /sys/devices, whose names are the bridges above it.
