@@ -26,17 +26,23 @@ class CountingDevice : public Device {
     return inner_->allocate(bytes);
   }
   void release(void* data, size_t bytes) noexcept override { inner_->release(data, bytes); }
+  void* allocate_pinned(size_t bytes) override {
+    pinned_ += bytes;
+    return inner_->allocate_pinned(bytes);
+  }
+  void release_host(void* data, size_t bytes) noexcept override { inner_->release_host(data, bytes); }
   void copy_from_host(void* to, const void* from, size_t bytes) override { inner_->copy_from_host(to, from, bytes); }
   void copy_to_host(void* to, const void* from, size_t bytes) override { inner_->copy_to_host(to, from, bytes); }
   bool host_visible() const override { return visible_; }
 
   size_t allocated() const { return allocated_; }
+  size_t pinned() const { return pinned_; }
   void limit(size_t most) { max_ = most; }
 
  private:
   std::unique_ptr<Device> inner_ = cpu::make_device();
   bool visible_;
-  size_t allocated_ = 0, max_ = std::numeric_limits<size_t>::max();
+  size_t allocated_ = 0, pinned_ = 0, max_ = std::numeric_limits<size_t>::max();
 };
 
 }  // namespace ingot

@@ -28,6 +28,7 @@ constexpr EnvironmentVariable variables[] = {
     {"CUDA_PATH", "as `CUDA_HOME`"},
     {"CURL_CA_BUNDLE", "file of certificate authorities for HTTPS; before `SSL_CERT_FILE`"},
     {"DNNL_MAX_CPU_ISA", "read by oneDNN; `ingot doctor` warns if it is set"},
+    {"GPU_MAX_HW_QUEUES", "read by HIP; below 4, pipelines whose messages RCCL sends are refused"},
     {"HF_ENDPOINT", "address of the Hugging Face hub for `ingot model pull`; `--endpoint` comes first"},
     {"HF_TOKEN", "token for the hub"},
     {"HOME", "holds `.ingot` (see `INGOT_HOME`), `.aws`, and Python packages of the user"},

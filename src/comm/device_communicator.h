@@ -1,9 +1,10 @@
-// Collective operations on device memory, between ranks that have one device each. Either a library of the device's
-// vendor does them in the device's own streams (NCCL, RCCL), or they go through host memory (comm/host_communicator.h).
+// Collective operations and messages on device memory, between ranks that have one device each. Either a library of the
+// device's vendor does them in the device's own streams (NCCL, RCCL), or they go through host memory
+// (comm/host_communicator.h).
 //
-// All ranks of a communicator start its operations in the same order and with the same sizes. An operation begins after
-// all work that was submitted before to the stream that it follows, and its memory belongs to it until work that was
-// submitted after wait() uses it. Only the thread that uses the device uses a communicator.
+// All ranks of a communicator start its collective operations in the same order and with the same sizes. An operation
+// begins after all work that was submitted before to the stream that it follows, and its memory belongs to it until
+// work that was submitted after wait() uses it. Only the thread that uses the device uses a communicator.
 #pragma once
 
 #include <cstddef>
@@ -66,6 +67,12 @@ class DeviceCommunicator {
   // in rank order and share no memory. The workspace is for all bytes of both.
   virtual PendingOperation all_to_all(Workspace& workspace, void* out, std::span<const size_t> out_bytes,
                                       const void* in, std::span<const size_t> in_bytes) = 0;
+  // A message of `bytes` to or from one other rank, which starts the other side of it with the same size. Messages from
+  // one rank to another arrive in the order in which they were sent. A send may wait for the receive. In a library's
+  // communicator an operation also waits for the one before it, so messages that must not wait for each other, as those
+  // of opposite directions, need communicators of their own.
+  virtual PendingOperation send(Workspace& workspace, const void* data, size_t bytes, int to) = 0;
+  virtual PendingOperation receive(Workspace& workspace, void* data, size_t bytes, int from) = 0;
 };
 
 }  // namespace ingot::comm

@@ -10,8 +10,8 @@ namespace ingot::comm {
 double Grid::waited_s() const {
   std::vector<const Group*> counted;
   double sum = 0;
-  for (const Group* group : {&world, &dp, &shard, &replicas, &ep, &expert_shard, &cp, &pp, &tp, &model, &forward,
-                             &backward, &weights, &expert_weights, &ends}) {
+  for (const Group* group : {&world, &dp, &shard, &replicas, &ep, &expert_shard, &cp, &pp, &tp, &model, &messages,
+                             &weights, &expert_weights, &ends}) {
     if (std::ranges::any_of(counted, [&](const Group* other) { return group->is(*other); })) continue;
     counted.push_back(group);
     sum += group->waited_s();
@@ -82,8 +82,7 @@ Grid make_grid(const Group& world, const spec::Layout& layout) {
     grid.model = tp == 1 ? grid.pp : pp == 1 ? grid.tp : along(pp * tp, dp_rank, pp_rank * tp + tp_rank, "model");
   }
   if (pp == 1) return grid;
-  grid.forward = grid.pp.split(0, pp_rank, "pp forward");
-  grid.backward = grid.pp.split(0, pp_rank, "pp backward");
+  grid.messages = grid.pp.split(0, pp_rank, "messages of pp");
   const bool is_end = pp_rank == 0 || pp_rank == pp - 1;
   grid.ends = grid.pp.split(is_end ? 0 : pp_rank, pp_rank, "ends of pp");
   return grid;

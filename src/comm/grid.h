@@ -1,6 +1,7 @@
 // The process grid: the rank of each world rank in its data-parallel, pipeline and tensor-parallel groups.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -22,9 +23,7 @@ struct Grid {
   Group pp;            // ranks with the same tokens and tp rank, ordered by stage
   Group tp;            // ranks with the same tokens and stage
   Group model;         // ranks that have one copy of the model together: pp x ep x tp, by stage
-  // Of the ranks of `pp` too. Messages between two ranks of a group arrive in the order in which they were sent, so
-  // those of each direction have a group of their own.
-  Group forward, backward;
+  Group messages;      // the same ranks as `pp`, for activations and their gradients
   // The same ranks as `shard` and `expert_shard`: between devices of different kinds, gathering of weights and
   // synchronisation of gradients may begin in different orders.
   Group weights, expert_weights;
@@ -32,9 +31,17 @@ struct Grid {
 
   std::vector<int> by_sequences = {0};  // the world's ranks in the order of their sequences
 
-  // Of the ranks of the group of that name, for device memory; null where it goes through host memory.
+  // What a pipeline's rank sends to another one and receives from it by. The two directions have communicators of their
+  // own, so that a message waits for no other but those before it from the same rank.
+  struct Link {
+    std::shared_ptr<DeviceCommunicator> send, receive;
+    int peer = 0;  // the other rank's number in both
+  };
+  // For device memory: of the ranks of the group of that name, null where it goes through host memory; and, by the
+  // other's rank in `messages`, of the ranks that exchange these, none where they go through host memory.
   struct OnDevice {
-    std::shared_ptr<DeviceCommunicator> shard, expert_shard, replicas, weights, expert_weights, cp, ep, tp;
+    std::shared_ptr<DeviceCommunicator> shard, expert_shard, replicas, weights, expert_weights, cp, ep, pp, tp, ends;
+    std::map<int, Link> links;
   };
   OnDevice on_device;
 

@@ -101,6 +101,12 @@ class DirectCommunicator : public HostCommunicator {
     return std::make_unique<Direct>(
         begin_all_to_all(ranks_, static_cast<std::byte*>(out), out_bytes, static_cast<const std::byte*>(in), in_bytes));
   }
+  PendingOperation send(Workspace&, const void* data, size_t bytes, int to) override {
+    return pending(ranks_.begin_send({static_cast<const std::byte*>(data), bytes}, to));
+  }
+  PendingOperation receive(Workspace&, void* data, size_t bytes, int from) override {
+    return pending(ranks_.begin_receive({static_cast<std::byte*>(data), bytes}, from));
+  }
 
  private:
   class Direct : public Operation {
@@ -162,6 +168,16 @@ class StagedCommunicator : public HostCommunicator {
     return std::make_unique<Staged>(*this, workspace, out, Result{sum_of(out_bytes), 0, sum_of(out_bytes)},
                                     comm::Operation());
   }
+  PendingOperation send(Workspace& workspace, const void* data, size_t bytes, int to) override {
+    workspace.done->wait();  // what used the staging memory before
+    device_.copy_to_host(workspace.staging.data(), data, bytes);
+    return std::make_unique<Sent>(ranks_.begin_send({workspace.staging.data(), bytes}, to));
+  }
+  PendingOperation receive(Workspace& workspace, void* data, size_t bytes, int from) override {
+    workspace.done->wait();  // what used the staging memory before
+    return std::make_unique<Staged>(*this, workspace, data, Result{bytes, 0, bytes},
+                                    ranks_.begin_receive({workspace.staging.data(), bytes}, from));
+  }
 
  private:
   using Begin = std::function<comm::Operation(void* staged)>;
@@ -209,6 +225,15 @@ class StagedCommunicator : public HostCommunicator {
     std::byte* data_;
     Result result_;
     Begin begin_;
+    comm::Operation operation_;
+  };
+
+  class Sent : public Operation {
+   public:
+    explicit Sent(comm::Operation operation) : operation_(std::move(operation)) {}
+    void wait() override { operation_.wait(); }
+
+   private:
     comm::Operation operation_;
   };
 

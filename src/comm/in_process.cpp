@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <deque>
 #include <exception>
 #include <map>
 #include <optional>
@@ -66,12 +65,18 @@ struct Collective {
 
 using Message = std::vector<std::byte>;
 
+// From one rank to another. A receive gets the message of its own number, whenever it is waited for.
+struct Channel {
+  uint64_t num_sent = 0, num_receives = 0;
+  std::map<uint64_t, Message> messages;  // by number: those that were not received yet
+};
+
 // The shared state of one group's ranks.
 struct GroupState {
   std::string name;
-  std::vector<uint64_t> next;                                   // by rank: number of its next collective operation
-  std::map<uint64_t, Collective> collectives;                   // by number: operations that are not finished
-  std::map<std::pair<int, int>, std::deque<Message>> messages;  // by (from, to)
+  std::vector<uint64_t> next;                       // by rank: number of its next collective operation
+  std::map<uint64_t, Collective> collectives;       // by number: operations that are not finished
+  std::map<std::pair<int, int>, Channel> channels;  // by (from, to); references to them stay valid
   std::map<std::pair<uint64_t, int>, std::shared_ptr<GroupState>> parts;  // by (number of the split, color)
 };
 
@@ -287,25 +292,22 @@ class CollectiveOperation : public Transport::Operation {
 class ReceiveOperation : public Transport::Operation {
  public:
   ReceiveOperation(const Member& member, void* data, size_t bytes, int from)
-      : member_(member), data_(data), bytes_(bytes), from_(from) {}
+      : member_(member), data_(data), bytes_(bytes), from_(from) {
+    auto held = member_.world->state.lock();
+    channel_ = &member_.group->channels[{from_, member_.rank}];
+    number_ = channel_->num_receives++;
+  }
 
   void wait() override {
     if (mismatch_) throw *mismatch_;
     if (over_) return;
-    auto& messages = member_.group->messages;
-    std::deque<Message>* queue = nullptr;
-    {
-      auto held = member_.world->state.lock();
-      queue = &messages[{from_, member_.rank}];  // references to elements of a map stay valid
-    }
     wait_until(
-        member_, [&] { return !queue->empty(); },
+        member_, [&] { return channel_->messages.contains(number_); },
         [&] { return fmt::format("a message of {} bytes from rank {}", bytes_, from_); });
     Message message;
     {
       auto held = member_.world->state.lock();
-      message = std::move(queue->front());
-      queue->pop_front();
+      message = std::move(channel_->messages.extract(number_).mapped());
     }
     if (message.size() != bytes_) {
       mismatch_ =
@@ -322,9 +324,10 @@ class ReceiveOperation : public Transport::Operation {
   void* data_;
   size_t bytes_;
   int from_;
+  Channel* channel_ = nullptr;
+  uint64_t number_ = 0;
   bool over_ = false;
-  std::optional<Error>
-      mismatch_;  // the message that was received is not the next operation's: waiting again fails again
+  std::optional<Error> mismatch_;  // the message has another size: waiting again fails again
 };
 
 // Done when it starts: the message is a copy of the data.
@@ -361,7 +364,8 @@ class InProcessTransport : public Transport {
     {
       auto held = member_.world->state.lock();
       if (held->failure) throw_failure(*held->failure);
-      member_.group->messages[{member_.rank, peer(to)}].push_back(std::move(message));
+      Channel& channel = member_.group->channels[{member_.rank, peer(to)}];
+      channel.messages.emplace(channel.num_sent++, std::move(message));
     }
     member_.world->state.notify_all();
     return std::make_unique<SentOperation>();

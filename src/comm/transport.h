@@ -50,7 +50,8 @@ class Transport {
   // rank's section of `all`.
   virtual PendingOperation all_gather(void* all, const void* own, std::span<const size_t> bytes) = 0;
   virtual PendingOperation broadcast(void* data, size_t bytes, int root) = 0;
-  // Messages between two ranks arrive in the order in which they were sent; both sides pass the same size.
+  // Messages between two ranks arrive in the order in which they were sent: the first receive that is started gets the
+  // first one, and so on, in whatever order they are waited for. Both sides pass the same size.
   virtual PendingOperation send(const void* data, size_t bytes, int to) = 0;
   virtual PendingOperation receive(void* data, size_t bytes, int from) = 0;
   virtual PendingOperation barrier() = 0;

@@ -73,8 +73,7 @@ int64_t steps_of(const train::Recipe& r, int64_t sequences, double filled) {
 
 size_t MemoryPlan::total() const {
   return weights + gathered + optimizer_state.master + optimizer_state.moments + optimizer_state.gradients +
-         optimizer_state.adapter + step.saved + step.scratch + step.batch + workspace + samples +
-         (host_visible ? step.messages : 0);
+         optimizer_state.adapter + step.saved + step.scratch + step.batch + step.messages + workspace + samples;
 }
 
 std::string MemoryPlan::table() const {
@@ -93,13 +92,11 @@ std::string MemoryPlan::table() const {
   row("batch", step.batch);
   row("CPU workspace", workspace);
   row("samples' engine", samples);
-  if (host_visible) row("pipeline's messages", step.messages);
+  row("pipeline's messages", step.messages);
   text += fmt::format("  {:<22}{:>12}\n", "total", format_bytes(total()));
   if (mapped)
     text +=
         fmt::format("  {:<22}{:>12} (read in place from the model's files)\n", "mapped weights", format_bytes(mapped));
-  if (!host_visible && step.messages)
-    text += fmt::format("  {:<22}{:>12} (host memory)\n", "pipeline's messages", format_bytes(step.messages));
   if (staged && step.exchange)
     text += fmt::format("  {:<22}{:>12} (host memory)\n", "exchanged activations", format_bytes(step.exchange));
   if (offloaded) text += fmt::format("  {:<22}{:>12} (host memory)\n", "offloaded weights", format_bytes(offloaded));

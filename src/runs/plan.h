@@ -24,7 +24,7 @@ struct MemoryPlan {
   size_t mapped = 0;  // weights read in place from the model's files: the system may evict and reread them
   train::OptimizerStateBytes optimizer_state;  // `offloaded` is host memory, not in total()
   size_t host_update = 0;                      // likewise: what the CPU's updates need besides
-  train::StepBytes step;  // its messages are host memory, in total() where that is the device's too
+  train::StepBytes step;                       // its `exchange` is host memory, not in total()
   size_t workspace = 0;  // of the thread pool: scratch of the CPU's ops whose size does not depend on shapes; 0 on GPUs
   size_t samples = 0;    // engine that generates the samples of eval.prompts
   size_t copy = 0;       // host memory, not in total(): snapshot of the state for writing checkpoints in the background

@@ -100,7 +100,7 @@ Preflight measure(const train::Recipe& recipe, const Rank& rank) {
   runtime::Runtime runtime = open_rank_runtime(recipe.device, recipe.threads.value, recipe.affinity, rank);
   Device& device = *runtime.device;
   const runtime::CollectivesChoice choice = choose_collectives(recipe.parallel, device, rank.grid);
-  const runtime::DeviceCollectives collectives(choice, device, rank.grid, false,
+  const runtime::DeviceCollectives collectives(choice, device, rank.grid, {.sums_stages = true},
                                                static_cast<double>(recipe.parallel.timeout_s));
   const comm::Grid& grid = collectives.grid();
   Preflight result;
@@ -121,7 +121,7 @@ Preflight measure(const train::Recipe& recipe, const Rank& rank) {
     result.axes.push_back(measure_axis("replicas", grid.replicas, world, grid.on_device.replicas, device, hosts));
   if (grid.cp.size() > 1) result.axes.push_back(measure_axis("cp", grid.cp, world, grid.on_device.cp, device, hosts));
   if (grid.ep.size() > 1) result.axes.push_back(measure_axis("ep", grid.ep, world, grid.on_device.ep, device, hosts));
-  if (grid.pp.size() > 1) result.axes.push_back(measure_axis("pp", grid.pp, world, nullptr, device, hosts));
+  if (grid.pp.size() > 1) result.axes.push_back(measure_axis("pp", grid.pp, world, grid.on_device.pp, device, hosts));
   if (grid.tp.size() > 1) result.axes.push_back(measure_axis("tp", grid.tp, world, grid.on_device.tp, device, hosts));
   const std::vector<double> links = world.gather_one(link_to_next(world));
   for (size_t i = 0; i + 1 < links.size(); ++i)

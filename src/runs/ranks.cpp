@@ -171,7 +171,7 @@ runtime::Runtime open_runtime_at(const std::string& device, std::optional<int64_
 runtime::CollectivesChoice choose_collectives(const train::ParallelRecipe& parallel, const Device& device,
                                               const comm::Grid& grid) {
   runtime::CollectivesChoice choice{nullptr, "through host memory"};
-  if (parallel.replicas() * parallel.tp == 1 || parallel.collectives == train::Collectives::host) return choice;
+  if (parallel.ranks() == 1 || parallel.collectives == train::Collectives::host) return choice;
   // A library for simulated devices is a stand-in, which must be asked for.
   const bool simulated = parallel.collectives == train::Collectives::device;
   const runtime::CollectivesChoice found = runtime::choose_collectives(device, grid.world, simulated);

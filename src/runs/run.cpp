@@ -200,6 +200,16 @@ train::TrainerSettings trainer_settings(const RunPlan& plan, runtime::Runtime& r
   return settings;
 }
 
+runtime::CollectivesUse collectives_use(const train::Recipe& recipe, const spec::ModelSpec& model,
+                                        const train::ShardSpec& share) {
+  const spec::PipelineScheduleName schedule = recipe.parallel.schedule;
+  const bool ends_differ = schedule != spec::PipelineScheduleName::zb_v;
+  return {.gathers_weights = share.gathers_weights(),
+          .sends_messages = share.stages() > 1,
+          .is_ring = spec::is_ring(schedule),
+          .sums_ends = model.tied_head && !recipe.adapter && ends_differ};
+}
+
 // One rank's run.
 class Runner {
  public:
@@ -233,11 +243,13 @@ int Runner::run_rank(const Rank& launched) {
   const RunInputs inputs = read_run_inputs(recipe, *runtime.threads, log);
   const train::ShardSpec share = share_of(recipe.parallel, world.rank());
   const runtime::CollectivesChoice collectives = choose_collectives(recipe.parallel, *runtime.device, launched.grid);
-  if (first && recipe.parallel.replicas() * recipe.parallel.tp > 1 && !runtime.device->host_visible())
-    log.info("ranks exchange gradients and weights {}", collectives.text);
+  if (first && world.size() > 1 && !runtime.device->host_visible()) {
+    const bool stages_alone = recipe.parallel.replicas() * recipe.parallel.tp == 1;
+    log.info("ranks exchange {} {}", stages_alone ? "activations" : "gradients and weights", collectives.text);
+  }
   // Before the available memory is measured: a library takes some.
   const runtime::DeviceCollectives device_collectives(collectives, *runtime.device, launched.grid,
-                                                      share.gathers_weights(),
+                                                      collectives_use(recipe, inputs.model, share),
                                                       static_cast<double>(recipe.parallel.timeout_s));
   Rank rank = launched;
   rank.grid = device_collectives.grid();

@@ -7,8 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/machine.h"
+#include "base/number.h"
 #include "tensor/tensor.h"
 
 namespace ingot::runtime {
@@ -94,30 +96,66 @@ void try_out(comm::DeviceCommunicator& ranks, Device& device) {
   require_numbers(ranks, "all_reduce", numbers, sum);
 }
 
+// Of a message, which has fewer channels.
+constexpr size_t tried_in_message = size_t{1} << 18;
+
+// A message of the sender's number, counted from 1.
+void try_message(comm::DeviceCommunicator& ranks, Device& device, bool sends) {
+  const int peer = 1 - ranks.rank(), sender = sends ? ranks.rank() : peer;
+  std::vector<int64_t> numbers(tried_in_message, sends ? sender + 1 : 0);
+  const Buffer memory(device, numbers.size() * sizeof(int64_t));
+  device.copy_from_host(memory.data(), numbers.data(), memory.bytes());
+  comm::DeviceCommunicator::Workspace workspace = ranks.make_workspace(memory.bytes());
+  if (sends) {
+    ranks.send(workspace, memory.data(), memory.bytes(), peer)->wait();
+  } else {
+    ranks.receive(workspace, memory.data(), memory.bytes(), peer)->wait();
+  }
+  device.copy_to_host(numbers.data(), memory.data(), memory.bytes());
+  require_numbers(ranks, "a message", numbers, sender + 1);
+}
+
+// Thread blocks of a message's operation. It has them while it waits for the other stage, and a stage has four at a
+// time beside its computations.
+constexpr int message_blocks = 8;
+
 }  // namespace
 
+void require_hardware_queues(DeviceKind kind, const char* setting) {
+  constexpr int needed = 4;  // to and from two stages
+  if (kind != DeviceKind::hip || setting == nullptr || parse_int(setting).value_or(needed) >= needed) return;
+  throw_hint(ErrorKind::usage, "unset it, or set parallel.collectives: host",
+             "GPU_MAX_HW_QUEUES is {}; the messages of a pipeline need {}", setting, needed);
+}
+
 DeviceCollectives::DeviceCollectives(const CollectivesChoice& choice, Device& device, comm::Grid grid,
-                                     bool gathers_weights, double timeout_s)
+                                     const CollectivesUse& use, double timeout_s)
     : grid_(std::move(grid)), has_library_(choice.library != nullptr), watch_(device) {
   if (!has_library_) return;
   auto& gpu = dynamic_cast<gpu::GpuDevice&>(device);
-  const auto make = [&](const comm::Group& ranks, const char* name, Stream stream) {
+  const auto make = [&](const comm::Group& ranks, const std::string& name, Stream stream) {
     return gpu::make_nccl_communicator(choice.library, gpu, ranks,
-                                       {.group = name, .stream = stream, .timeout_s = timeout_s});
+                                       {.group = name,
+                                        .stream = stream,
+                                        .max_blocks = carries_messages(stream) ? message_blocks : 0,
+                                        .timeout_s = timeout_s});
   };
   comm::Grid::OnDevice& made = grid_.on_device;
   if (grid_.shard.size() > 1) made.shard = make(grid_.shard, "shard", Stream::reduce);
   if (grid_.ep.size() > 1 && grid_.expert_shard.size() > 1)
     made.expert_shard = make(grid_.expert_shard, "expert shard", Stream::reduce);
   if (grid_.replicas.size() > 1) made.replicas = make(grid_.replicas, "replicas", Stream::reduce);
-  if (grid_.shard.size() > 1 && gathers_weights) made.weights = make(grid_.weights, "weights", Stream::gather);
-  if (grid_.ep.size() > 1 && grid_.expert_weights.size() > 1 && gathers_weights)
+  if (grid_.shard.size() > 1 && use.gathers_weights) made.weights = make(grid_.weights, "weights", Stream::gather);
+  if (grid_.ep.size() > 1 && grid_.expert_weights.size() > 1 && use.gathers_weights)
     made.expert_weights = make(grid_.expert_weights, "expert weights", Stream::gather);
   if (grid_.cp.size() > 1) made.cp = make(grid_.cp, "cp", Stream::compute);
   if (grid_.ep.size() > 1) made.ep = make(grid_.ep, "ep", Stream::compute);
   if (grid_.tp.size() > 1) made.tp = make(grid_.tp, "tp", Stream::compute);
+  if (grid_.pp.size() > 1 && use.sums_stages) made.pp = make(grid_.pp, "pp", Stream::compute);
+  if (grid_.ends.size() > 1 && use.sums_ends) made.ends = make(grid_.ends, "ends of pp", Stream::reduce);
   device.set_wait_check([this](double waited_s) {
     try {
+      for (const Made& link : links_) link->check(waited_s);
       for (comm::DeviceCommunicator* ranks : communicators()) ranks->check(waited_s);
     } catch (...) {
       end();  // all of them: the host waits for the operations of each
@@ -125,19 +163,55 @@ DeviceCollectives::DeviceCollectives(const CollectivesChoice& choice, Device& de
     }
   });
   for (comm::DeviceCommunicator* ranks : communicators()) try_out(*ranks, device);
+  if (grid_.pp.size() == 1 || !use.sends_messages) return;
+  require_hardware_queues(device.kind(), environment("GPU_MAX_HW_QUEUES"));
+  make_links(use.is_ring, device, make);
+}
+
+DeviceCollectives::~DeviceCollectives() {
+  grid_.on_device.links.clear();
+  while (!links_.empty()) links_.pop_back();  // the ends of communicators wait for each other: in one order everywhere
+}
+
+void DeviceCollectives::make_links(bool is_ring, Device& device,
+                                   FunctionRef<Made(const comm::Group&, const std::string&, Stream)> make) {
+  const comm::Group& stages = grid_.pp;
+  const int size = stages.size(), own = stages.rank();
+  const auto round = [&](int first, int second) {  // this rank is one of them, if both exist
+    const bool takes_part = first >= 0 && second < size && (own == first || own == second), is_first = own == first;
+    const comm::Group two =
+        stages.split(takes_part ? std::min(first, second) : size + own, is_first ? 0 : 1, "neighbours of pp");
+    if (!takes_part) return;
+    comm::Grid::Link& link = grid_.on_device.links[is_first ? second : first];
+    link.peer = is_first ? 1 : 0;
+    const auto connect = [&](int sender, int receiver, Stream sends, Stream receives) {
+      const bool is_sender = own == sender;
+      const std::string name = fmt::format("messages of stage {} to {}", sender, receiver);
+      links_.push_back(make(two, name, is_sender ? sends : receives));
+      (is_sender ? link.send : link.receive) = links_.back();
+      try_message(*links_.back(), device, is_sender);
+    };
+    connect(first, second, Stream::to_next, Stream::from_previous);
+    connect(second, first, Stream::to_previous, Stream::from_next);
+  };
+  const int even = own - own % 2, odd = own - (own + 1) % 2;
+  round(even, even + 1);
+  round(odd, odd + 1);
+  if (is_ring && size > 2) round(size - 1, 0);
 }
 
 std::vector<comm::DeviceCommunicator*> DeviceCollectives::communicators() const {
   std::vector<comm::DeviceCommunicator*> made;
   const comm::Grid::OnDevice& all = grid_.on_device;
-  for (const auto& ranks :
-       {all.shard, all.expert_shard, all.replicas, all.weights, all.expert_weights, all.cp, all.ep, all.tp}) {
+  for (const auto& ranks : {all.shard, all.expert_shard, all.replicas, all.weights, all.expert_weights, all.cp, all.ep,
+                            all.pp, all.tp, all.ends}) {
     if (ranks) made.push_back(ranks.get());
   }
   return made;
 }
 
 void DeviceCollectives::end() const noexcept {
+  for (const Made& link : links_) link->end();
   for (comm::DeviceCommunicator* ranks : communicators()) ranks->end();
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend/gpu/runtime/nccl.h"
+#include "base/function_ref.h"
 #include "comm/grid.h"
 #include "tensor/device.h"
 
@@ -21,17 +22,35 @@ struct CollectivesChoice {
 // may differ.
 CollectivesChoice choose_collectives(const Device& device, const comm::Group& ranks, bool simulated);
 
+// Which communicators a run uses besides those of its grid's gradients and layers. Equal on all ranks.
+struct CollectivesUse {
+  bool gathers_weights = false;  // Grid::weights and expert_weights
+  bool sends_messages = false;   // between neighbouring ranks of a pipeline
+  bool is_ring = false;          // of these, also between the last and the first (spec::is_ring)
+  bool sums_ends = false;        // Grid::ends: a tied embedding that two stages use
+  bool sums_stages = false;      // Grid::pp: to measure how fast stages communicate
+};
+
+// HIP divides the streams of each priority among GPU_MAX_HW_QUEUES hardware queues, by default four. `setting` is its
+// value; null: not set. ErrorKind::usage where the streams of a pipeline's messages would have to share them: one that
+// waits for its receive would then stop others, for ever if that receive waits for them.
+void require_hardware_queues(DeviceKind kind, const char* setting);
+
 // A grid with communicators of a library. While it exists, what the host waits for on the device ends when another rank
 // fails, and after the time-out (Device::set_wait_check), which a device's own work must not take either.
 class DeviceCollectives {
  public:
-  // Collective over the grid. `gathers_weights`: whether Grid::weights and expert_weights are used. Without a library
-  // the grid stays as it is. Tries the communicators, so that the library takes the memory that it needs. The device
-  // outlives it. Errors: those of gpu::make_nccl_communicator; unavailable when a trial has a wrong result.
-  DeviceCollectives(const CollectivesChoice& choice, Device& device, comm::Grid grid, bool gathers_weights,
+  // Collective over the grid. Without a library the grid stays as it is. Tries the communicators, so that the library
+  // takes the memory that it needs. The device outlives it. Errors: those of gpu::make_nccl_communicator; unavailable
+  // when a trial has a wrong result.
+  //
+  // A rank of a pipeline has two communicators of two ranks for each neighbour, at most four. They are made in three
+  // rounds (the neighbours 0 and 1, 2 and 3, ...; 1 and 2, ...; the last and the first), whatever the number of stages.
+  DeviceCollectives(const CollectivesChoice& choice, Device& device, comm::Grid grid, const CollectivesUse& use,
                     double timeout_s);
   DeviceCollectives(const DeviceCollectives&) = delete;
   DeviceCollectives& operator=(const DeviceCollectives&) = delete;
+  ~DeviceCollectives();
 
   const comm::Grid& grid() const { return grid_; }
   bool has_library() const { return has_library_; }
@@ -39,7 +58,12 @@ class DeviceCollectives {
   void end() const noexcept;
 
  private:
+  using Made = std::shared_ptr<comm::DeviceCommunicator>;
+  // Those of collective operations.
   std::vector<comm::DeviceCommunicator*> communicators() const;
+  // Makes and tries those of messages.
+  void make_links(bool is_ring, Device& device,
+                  FunctionRef<Made(const comm::Group& ranks, const std::string& name, Stream stream)> make);
 
   // Sets the device's check, until it is destroyed.
   struct Watch {
@@ -50,6 +74,7 @@ class DeviceCollectives {
     ~Watch() { device.set_wait_check({}); }
   };
   comm::Grid grid_;
+  std::vector<Made> links_;  // Grid::OnDevice::links, in the order in which both ranks of each have made them
   bool has_library_;
   Watch watch_;
 };

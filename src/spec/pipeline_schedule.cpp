@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 
@@ -159,56 +162,84 @@ bool is_backward(PipelineAction action) {
   return action == backward || action == backward_input || action == backward_weight;
 }
 
+// Whether a computation is left out: those before the first trainable virtual stage have no backward.
+bool is_left_out(const PipelineShape& shape, const PipelineStep& step) {
+  return is_backward(step.action) && step.virtual_stage < shape.first_trainable;
+}
+
+// The send of what a computation makes, if another rank uses it.
+std::optional<PipelineStep> send_after(const PipelineSchedule& schedule, const PipelineStep& step) {
+  const bool is_forward = step.action == forward;
+  const bool makes_gradient = step.action == backward || step.action == backward_input;
+  if (!is_forward && (!makes_gradient || step.virtual_stage <= schedule.shape.first_trainable)) return std::nullopt;
+  const int user = output_of(step).virtual_stage;
+  if (user < 0 || user >= schedule.shape.virtual_stages()) return std::nullopt;
+  const int to = schedule.rank_of(user);
+  if (to == schedule.rank_of(step.virtual_stage)) return std::nullopt;
+  return PipelineStep{is_forward ? send_activation : send_gradient, step.virtual_stage, step.micro_batch, to};
+}
+
+// The receives of all messages, by sender and receiver, in the order in which they are sent.
+using Receives = std::map<std::pair<int, int>, std::deque<PipelineStep>>;
+
+Receives receives_of(const PipelineSchedule& schedule, const std::vector<Steps>& computations) {
+  Receives receives;
+  for (const Steps& steps : computations) {
+    for (const PipelineStep& step : steps) {
+      const std::optional<PipelineStep> send = send_after(schedule, step);
+      if (!send) continue;
+      const int from = schedule.rank_of(step.virtual_stage);
+      const PipelineMessage sent = output_of(*send);
+      receives[{from, send->peer}].push_back({send->action == send_activation ? receive_activation : receive_gradient,
+                                              sent.virtual_stage, sent.micro_batch, from});
+    }
+  }
+  return receives;
+}
+
 // Adds messages, sums and the update to the computations of a rank. The receive for a computation starts before the
-// computation that precedes it, so that the message arrives meanwhile.
+// computation that precedes it, so that the message arrives meanwhile; so do those of the messages that the same rank
+// sends before it.
 class MessageAdder {
  public:
-  MessageAdder(const PipelineSchedule& schedule, int rank) : schedule_(schedule), rank_(rank) {}
+  MessageAdder(const PipelineSchedule& schedule, Receives& receives, int rank)
+      : schedule_(schedule), receives_(receives), rank_(rank) {}
 
-  Steps add_to(Steps steps) {
-    const int first_trainable = schedule_.shape.first_trainable;
-    std::erase_if(steps, [&](const PipelineStep& step) {
-      return is_backward(step.action) && step.virtual_stage < first_trainable;
-    });
-    for (size_t i = 0; i < steps.size(); ++i) {
-      if (i == 0) receive_for(steps[0]);
-      if (i + 1 < steps.size()) receive_for(steps[i + 1]);
-      steps_.push_back(steps[i]);
-      send_after(steps[i]);
-      const bool last_micro_batch = steps[i].micro_batch == schedule_.shape.micro_batches - 1;
-      if (last_micro_batch && (steps[i].action == backward || steps[i].action == backward_weight))
-        steps_.push_back({reduce, steps[i].virtual_stage});
+  Steps add_to(const Steps& computations) {
+    for (size_t i = 0; i < computations.size(); ++i) {
+      const PipelineStep& step = computations[i];
+      if (i == 0) receive_for(step);
+      if (i + 1 < computations.size()) receive_for(computations[i + 1]);
+      steps_.push_back(step);
+      if (const auto send = send_after(schedule_, step)) steps_.push_back(*send);
+      const bool last_micro_batch = step.micro_batch == schedule_.shape.micro_batches - 1;
+      if (last_micro_batch && (step.action == backward || step.action == backward_weight))
+        steps_.push_back({reduce, step.virtual_stage});
     }
     steps_.push_back({update});
     return std::move(steps_);
   }
 
  private:
-  // The rank of a neighbouring virtual stage, if there is one and this rank does not hold it.
-  std::optional<int> other_rank(int virtual_stage) const {
-    if (virtual_stage < 0 || virtual_stage >= schedule_.shape.virtual_stages()) return std::nullopt;
-    const int rank = schedule_.rank_of(virtual_stage);
-    return rank == rank_ ? std::nullopt : std::optional(rank);
-  }
   void receive_for(const PipelineStep& step) {
-    const bool is_forward = step.action == forward;
-    if (!is_forward && step.action != backward && step.action != backward_input) return;
-    const auto from = other_rank(step.virtual_stage + (is_forward ? -1 : 1));
-    if (from) add(is_forward ? receive_activation : receive_gradient, step, *from);
-  }
-  void send_after(const PipelineStep& step) {
-    if (step.action == forward) {
-      if (const auto to = other_rank(step.virtual_stage + 1)) add(send_activation, step, *to);
-    } else if (step.action != backward_weight && step.virtual_stage > schedule_.shape.first_trainable) {
-      if (const auto to = other_rank(step.virtual_stage - 1)) add(send_gradient, step, *to);
+    if (step.action == backward_weight) return;
+    const int from_stage = step.virtual_stage + (step.action == forward ? -1 : 1);
+    if (from_stage < 0 || from_stage >= schedule_.shape.virtual_stages()) return;
+    const int from = schedule_.rank_of(from_stage);
+    if (from == rank_) return;
+    std::deque<PipelineStep>& next = receives_[{from, rank_}];
+    while (!received_.contains(input_of(step))) {
+      if (next.empty()) throw_error(ErrorKind::internal, "rank {} of a pipeline waits for what is not sent", rank_);
+      received_.insert(input_of(next.front()));
+      steps_.push_back(next.front());
+      next.pop_front();
     }
-  }
-  void add(PipelineAction action, const PipelineStep& of, int peer) {
-    steps_.push_back({action, of.virtual_stage, of.micro_batch, peer});
   }
 
   const PipelineSchedule& schedule_;
+  Receives& receives_;
   int rank_;
+  std::set<PipelineMessage> received_;
   Steps steps_;
 };
 
@@ -291,10 +322,10 @@ PipelineSchedule make_pipeline_schedule(PipelineScheduleName name, const Pipelin
   check_shape(name, shape);
   PipelineSchedule schedule{name, shape, {}};
   std::vector<Steps> ranks = computations(name, shape);
-  for (int rank = 0; rank < shape.ranks; ++rank) {
-    Steps& steps = ranks[static_cast<size_t>(rank)];
-    schedule.ranks.push_back(MessageAdder(schedule, rank).add_to(std::move(steps)));
-  }
+  for (Steps& steps : ranks) std::erase_if(steps, [&](const PipelineStep& step) { return is_left_out(shape, step); });
+  Receives receives = receives_of(schedule, ranks);
+  for (int rank = 0; rank < shape.ranks; ++rank)
+    schedule.ranks.push_back(MessageAdder(schedule, receives, rank).add_to(ranks[static_cast<size_t>(rank)]));
   return schedule;
 }
 

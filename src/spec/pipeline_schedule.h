@@ -83,8 +83,8 @@ struct PipelineShape {
   int virtual_stages() const { return ranks * chunks; }
 };
 
-// A send waits until fewer than this many before it, of the same kind to the same rank, are under way. So a step has a
-// bounded number of copies of what it sends; check() proves that no schedule needs more.
+// A send waits until fewer than this many before it, to the same rank, are under way. So a step has a bounded number of
+// copies of what it sends; check() proves that no schedule needs more.
 inline constexpr int max_sends_under_way = 2;
 
 struct PipelineSchedule {
@@ -97,10 +97,14 @@ struct PipelineSchedule {
   int chunk_of(int virtual_stage) const { return virtual_stage / shape.ranks; }
 };
 
+// Whether messages pass between the first and the last rank too, as between neighbours.
+inline bool is_ring(PipelineScheduleName name) { return name == PipelineScheduleName::interleaved; }
+
 // A pure function of its arguments. Micro-batches are in ascending order everywhere, so gradients are added in the same
-// order by every schedule. ErrorKind::usage, naming the sizes and what would do, for a shape that the schedule does not
-// have: one chunk for gpipe, 1f1b and zb_h1, at least two for interleaved, whose micro-batches are a multiple of the
-// ranks, and exactly two for zb_v.
+// order by every schedule. A rank receives what another sends it, activations and gradients, in the order in which they
+// are sent, so that all messages between two ranks in one direction may go by one channel. ErrorKind::usage, naming the
+// sizes and what would do, for a shape that the schedule does not have: one chunk for gpipe, 1f1b and zb_h1, at least
+// two for interleaved, whose micro-batches are a multiple of the ranks, and exactly two for zb_v.
 PipelineSchedule make_pipeline_schedule(PipelineScheduleName name, const PipelineShape& shape);
 
 }  // namespace ingot::spec

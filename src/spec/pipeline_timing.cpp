@@ -48,8 +48,7 @@ class VirtualClock {
   }
 
  private:
-  // From one rank to another.
-  using Channel = std::tuple<int, int, PipelineMessage::Kind>;
+  using Channel = std::pair<int, int>;  // from one rank to another
   struct Message {
     PipelineMessage what;
     std::optional<double> sent, expected;  // when either side started it
@@ -134,8 +133,7 @@ class VirtualClock {
     return is_send(step.action) ? output_of(step) : input_of(step);
   }
   Messages& channel_of(int rank, const PipelineStep& step) {
-    const PipelineMessage::Kind kind = message_of(step).kind;
-    return channels_[is_send(step.action) ? Channel{rank, step.peer, kind} : Channel{step.peer, rank, kind}];
+    return channels_[is_send(step.action) ? Channel{rank, step.peer} : Channel{step.peer, rank}];
   }
 
   void exchange(int rank, const PipelineStep& step, Messages& messages, double now) {
@@ -144,8 +142,11 @@ class VirtualClock {
     if (next == messages.list.size()) messages.list.push_back({.what = message_of(step)});
     Message& message = messages.list[next++];
     if (message.what != message_of(step)) {
-      throw_error(ErrorKind::internal, "rank {}: {} comes where rank {} has micro-batch {} for virtual stage {}", rank,
-                  described(step), step.peer, message.what.micro_batch, message.what.virtual_stage);
+      throw_error(ErrorKind::internal,
+                  "rank {}: {} comes where rank {} has the {} of micro-batch {} for virtual stage {}", rank,
+                  described(step), step.peer,
+                  message.what.kind == PipelineMessage::Kind::activation ? "activation" : "gradient",
+                  message.what.micro_batch, message.what.virtual_stage);
     }
     (sends ? message.sent : message.expected) = now;
     (sends ? message.sender : message.receiver) = {rank, timing_.ranks[static_cast<size_t>(rank)].steps.size() - 1};
@@ -172,7 +173,7 @@ class VirtualClock {
     for (const auto& [channel, messages] : channels_) {
       if (messages.arrived < messages.list.size()) {
         throw_error(ErrorKind::internal, "a message from rank {} to rank {} of the pipeline never arrives",
-                    std::get<0>(channel), std::get<1>(channel));
+                    channel.first, channel.second);
       }
     }
   }
@@ -233,7 +234,7 @@ int message_buffers(const PipelineSchedule& schedule, int rank) {
     return message.virtual_stage >= 0 && message.virtual_stage < schedule.shape.virtual_stages();
   };
   int held = 0, most = 0;
-  std::map<std::pair<PipelineMessage::Kind, int>, int> under_way;  // by kind and peer
+  std::map<int, int> under_way;  // by peer
   for (const PipelineStep& step : schedule.ranks[static_cast<size_t>(rank)]) {
     if (is_receive(step.action)) ++held;
     if (step.action == forward || step.action == backward || step.action == backward_input) {
@@ -244,7 +245,7 @@ int message_buffers(const PipelineSchedule& schedule, int rank) {
       if (neighbour(output_of(step)) && !is_lowest) ++held;
     }
     if (is_send(step.action)) {
-      int& sends = under_way[{output_of(step).kind, step.peer}];
+      int& sends = under_way[step.peer];
       if (sends == max_sends_under_way) {
         --held;
       } else {

@@ -40,8 +40,8 @@ struct PipelineTiming {
 };
 
 // Runs the schedule: every rank executes its actions in order. Sends and receives are started and not waited for, but
-// for max_sends_under_way; a message begins when both sides have started it (rendezvous) and the messages before it, of
-// the same kind between the same two ranks, have arrived. A computation waits for its message. All updates begin
+// for max_sends_under_way; a message begins when both sides have started it (rendezvous) and the messages before it,
+// from the same rank to the same other one, have arrived. A computation waits for its message. All updates begin
 // together, since they need the norm of all gradients. ErrorKind::internal, naming each waiting rank and its action,
 // when no rank can go on, and when two ranks disagree about which message comes next.
 PipelineTiming time_pipeline(const PipelineSchedule& schedule, const PipelineDurations& durations);

@@ -20,10 +20,13 @@ enum class DeviceKind { cpu, cuda, hip, sim };
 const char* name(DeviceKind kind);  // "cpu", "cuda", "hip", "sim"
 
 // A device has in-order streams. Ops run in `compute`; copies that overlap with them run in `copy`, and collective
-// operations between ranks in `gather` (weights) and `reduce` (gradients). Only an Event orders one stream against
-// another.
-enum class Stream { compute, copy, gather, reduce };
-inline constexpr size_t num_streams = 4;
+// operations between ranks in `gather` (weights) and `reduce` (gradients). Messages of a pipeline's stage to and from
+// the stages next to it have four more, since a message waits for the other stage. Only an Event orders one stream
+// against another.
+enum class Stream { compute, copy, gather, reduce, from_previous, to_next, from_next, to_previous };
+inline constexpr size_t num_streams = 8;
+// Whether it is one of those of messages.
+inline bool carries_messages(Stream stream) { return stream >= Stream::from_previous; }
 
 // A point in a stream. An event that was never recorded counts as done. Errors of asynchronous device work are thrown
 // where the host waits for it. The device must outlive its events.

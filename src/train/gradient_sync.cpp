@@ -37,7 +37,7 @@ GradientSync::GradientSync(ops::Context& context, OptimizerState& optimizer_stat
       stages_(grid.pp),
       tp_(grid.tp),
       model_(grid.model),
-      uses_(comm::through_host(device_, grid.ends)) {
+      uses_(grid.on_device.ends ? grid.on_device.ends : comm::through_host(device_, grid.ends)) {
   const ShardSpec& share = optimizer_state.share();
   const auto communicator = [&](const std::shared_ptr<comm::DeviceCommunicator>& library, const comm::Group& ranks) {
     if (ranks.size() == 1) return std::shared_ptr<comm::DeviceCommunicator>();

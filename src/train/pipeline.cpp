@@ -1,10 +1,11 @@
 #include "train/pipeline.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "base/error.h"
+#include "comm/host_communicator.h"
+#include "ops/columns.h"
 #include "spec/pipeline_timing.h"
 
 namespace ingot::train {
@@ -12,16 +13,40 @@ namespace ingot::train {
 using spec::PipelineAction;
 using spec::PipelineStep;
 
-Pipeline::Pipeline(Device& device, const comm::Grid& grid, std::vector<const models::Model*> chunks,
+namespace {
+
+// By rank of the pipeline. Through host memory all of them go by one communicator, whose sends do not wait for receives
+// of others.
+std::map<int, comm::Grid::Link> links_of(Device& device, const comm::Grid& grid) {
+  if (!grid.on_device.links.empty()) return grid.on_device.links;
+  std::map<int, comm::Grid::Link> links;
+  const std::shared_ptr<comm::DeviceCommunicator> all = comm::through_host(device, grid.messages);
+  for (int rank = 0; rank < grid.messages.size(); ++rank) links[rank] = {all, all, rank};
+  return links;
+}
+
+}  // namespace
+
+Pipeline::Pipeline(ops::Context& context, const comm::Grid& grid, std::vector<const models::Model*> chunks,
                    std::span<Arena> saved, Arena& shared, PipelineMessages messages)
-    : device_(device),
+    : context_(context),
       ranks_(grid.pp),
-      activations_(grid.forward),
-      gradients_(grid.backward),
-      chunks_(std::move(chunks)) {
+      links_(links_of(context.device, grid)),
+      chunks_(std::move(chunks)),
+      messages_(context.device, messages.total(), "messages of a pipeline") {
   for (Arena& arena : saved) slots_.push_back({models::Slot(arena, shared), std::nullopt});
-  for (int i = 0; i < messages.count; ++i) buffers_.emplace_back(device, messages.bytes);
+  for (int i = 0; i < messages.count; ++i) {
+    buffers_.push_back({static_cast<std::byte*>(messages_.allocate_bytes(messages.bytes)),
+                        links_.begin()->second.send->make_workspace(messages.bytes)});
+  }
   forget();
+}
+
+const comm::Grid::Link& Pipeline::link(int peer) const {
+  const auto found = links_.find(peer);
+  if (found == links_.end())
+    throw_error(ErrorKind::internal, "stage {} of the pipeline has no link to stage {}", ranks_.rank(), peer);
+  return found->second;
 }
 
 void Pipeline::run(const spec::PipelineSchedule& schedule, PipelineWork& work, Peers peers) {
@@ -55,9 +80,9 @@ void Pipeline::execute(Run& run) {
       if (last[static_cast<size_t>(step.micro_batch)] == i) run.work.end(step.micro_batch);
     }
   }
-  for (auto& [channel, transfers] : outgoing_) {
+  for (auto& [peer, transfers] : outgoing_) {
     for (Transfer& transfer : transfers) {
-      transfer.operation.wait();
+      transfer.operation->wait();
       free_buffers_.push_back(transfer.buffer);
     }
     transfers.clear();
@@ -117,7 +142,7 @@ void Pipeline::forward(Run& run, const PipelineStep& step) {
     model(run, stage).loss(pass, slot, run.work.objective(step.micro_batch));
     run.work.computed_loss(step.micro_batch);
   } else {
-    keep(step, slot.residual);
+    keep(run, step, slot.residual);
   }
   if (run.is_trained(stage)) {
     used.holds = {stage, step.micro_batch};
@@ -135,7 +160,7 @@ void Pipeline::backward(Run& run, const PipelineStep& step, bool defers) {
   if (defers) training.deferred = &used.slot.deferred;
   pass.training = &training;
   model(run, stage).backward(pass, used.slot);
-  if (stage > run.schedule.shape.first_trainable) keep(step, used.slot.dresidual);
+  if (stage > run.schedule.shape.first_trainable) keep(run, step, used.slot.dresidual);
   if (!defers) release(used);
 }
 
@@ -151,55 +176,60 @@ void Pipeline::release(StageSlot& used) {
   used.holds.reset();
 }
 
-std::span<std::byte> Pipeline::message(Run& run, const PipelineStep& step, size_t buffer) {
-  const int64_t elements = run.work.tokens(step.micro_batch) * model(run, step.virtual_stage).spec().hidden;
-  return {buffers_[buffer].data(), static_cast<size_t>(elements) * size_of(run.work.activation())};
+Tensor Pipeline::message(const Run& run, const PipelineStep& step, size_t buffer) const {
+  const Shape shape{run.work.tokens(step.micro_batch), model(run, step.virtual_stage).spec().hidden};
+  return {buffers_[buffer].data, run.work.activation(), shape, &context_.device};
 }
 
-void Pipeline::keep(const PipelineStep& step, const Tensor& x) {
+void Pipeline::copy(const Tensor& to, const Tensor& from) {
+  ops::gather_columns(context_, to, from, {.width = from.shape[1]});
+}
+
+void Pipeline::keep(Run& run, const PipelineStep& step, const Tensor& x) {
   const size_t buffer = take_buffer();
-  device_.copy_to_host(buffers_[buffer].data(), x.data, x.bytes());
+  copy(message(run, step, buffer), x);
   kept_[spec::output_of(step)] = buffer;
 }
 
+// A buffer is free when the compute stream comes after all that uses it: what uses it next follows that stream.
 void Pipeline::send(Run& run, const PipelineStep& step) {
-  const spec::PipelineMessage sent = spec::output_of(step);
-  const size_t buffer = kept_.extract(sent).mapped();
+  const size_t buffer = kept_.extract(spec::output_of(step)).mapped();
   if (run.peers == Peers::absent) return free_buffers_.push_back(buffer);
-  std::deque<Transfer>& under_way = outgoing_[{sent.kind, step.peer}];
+  std::deque<Transfer>& under_way = outgoing_[step.peer];
   if (under_way.size() >= spec::max_sends_under_way) {
-    under_way.front().operation.wait();
+    under_way.front().operation->wait();
     free_buffers_.push_back(under_way.front().buffer);
     under_way.pop_front();
   }
-  const std::span<std::byte> bytes = message(run, step, buffer);
-  if (traffic_ != nullptr) traffic_->add({spec::Axis::pp, spec::Collective::send}, std::ssize(bytes));
-  under_way.push_back({buffer, group(sent.kind).begin_send(bytes, step.peer)});
+  const Tensor sent = message(run, step, buffer);
+  if (traffic_ != nullptr) traffic_->add({spec::Axis::pp, spec::Collective::send}, static_cast<int64_t>(sent.bytes()));
+  const comm::Grid::Link& to = link(step.peer);
+  under_way.push_back({buffer, to.send->send(buffers_[buffer].workspace, sent.data, sent.bytes(), to.peer)});
 }
 
 void Pipeline::receive(Run& run, const PipelineStep& step) {
-  const spec::PipelineMessage received = spec::input_of(step);
   const size_t buffer = take_buffer();
-  const std::span<std::byte> bytes = message(run, step, buffer);
-  Transfer transfer{buffer, {}};
+  const Tensor received = message(run, step, buffer);
+  Transfer transfer{buffer, nullptr};
   if (run.peers == Peers::absent) {
-    std::memset(bytes.data(), 0, bytes.size());
+    context_.device.fill_zero(received.data, received.bytes());
   } else {
-    transfer.operation = group(received.kind).begin_receive(bytes, step.peer);
+    const comm::Grid::Link& from = link(step.peer);
+    transfer.operation = from.receive->receive(buffers_[buffer].workspace, received.data, received.bytes(), from.peer);
   }
-  incoming_[received] = std::move(transfer);
+  incoming_[spec::input_of(step)] = std::move(transfer);
 }
 
 void Pipeline::take(Run& run, const PipelineStep& step, const Tensor& into) {
   const spec::PipelineMessage wanted = spec::input_of(step);
   size_t buffer = 0;
   if (auto received = incoming_.extract(wanted)) {
-    if (run.peers == Peers::present) received.mapped().operation.wait();
+    if (run.peers == Peers::present) received.mapped().operation->wait();
     buffer = received.mapped().buffer;
   } else {
     buffer = kept_.extract(wanted).mapped();
   }
-  device_.copy_from_host(into.data, buffers_[buffer].data(), into.bytes());
+  copy(into, message(run, step, buffer));
   free_buffers_.push_back(buffer);
 }
 

@@ -12,7 +12,6 @@
 #include "comm/grid.h"
 #include "models/model.h"
 #include "spec/pipeline_schedule.h"
-#include "tensor/staging.h"
 
 namespace ingot::train {
 
@@ -41,23 +40,25 @@ class PipelineWork {
   virtual void update() = 0;
 };
 
-// Memory of a pipeline besides the slots: activations and gradients cross stages by way of host memory, on every
-// device.
+// Device memory of a pipeline besides the slots: copies of the activations and gradients that cross stages. As much
+// host memory comes to it where they go through that and it is another memory than the device's.
 struct PipelineMessages {
   int count = 0;     // the most at a time (spec::message_buffers)
-  size_t bytes = 0;  // of the largest
+  size_t bytes = 0;  // of the largest, a multiple of Arena::alignment
+  size_t total() const { return static_cast<size_t>(count) * bytes; }
 };
 
 class Pipeline {
  public:
-  // `grid`: of the pipeline's ranks. `chunks`: the models of this rank's virtual stages, in order;
+  // `grid`: of the pipeline's ranks; messages go by its `on_device.links`, or else through host memory. `chunks`: the
+  // models of this rank's virtual stages, in order;
   // each is the shard {pp = virtual stages, stage} of one model, with its gradient for the input where
   // spec::backward_end says so. `saved`: as many arenas as spec::activation_slots says for any of the schedules to be
   // run, each large enough for any of the chunks (models::Slot) and, in schedules with separate gradients of weights,
-  // spec::deferred_gradient_bytes in addition; `shared`: what the slots share. Models and arenas outlive the pipeline.
-  // Errors: resource.
-  Pipeline(Device& device, const comm::Grid& grid, std::vector<const models::Model*> chunks, std::span<Arena> saved,
-           Arena& shared, PipelineMessages messages);
+  // spec::deferred_gradient_bytes in addition; `shared`: what the slots share. `context`, models and arenas outlive the
+  // pipeline. Errors: resource; internal where `grid` has links, but not to a rank that messages are for.
+  Pipeline(ops::Context& context, const comm::Grid& grid, std::vector<const models::Model*> chunks,
+           std::span<Arena> saved, Arena& shared, PipelineMessages messages);
 
   // What is sent is added to `traffic`, which outlives this.
   void set_traffic(spec::Traffic* traffic) { traffic_ = traffic; }
@@ -76,10 +77,14 @@ class Pipeline {
   const models::Model& model() const { return *chunks_.front(); }
 
  private:
-  using Kind = spec::PipelineMessage::Kind;
+  // Device memory of one message, and what an operation on it needs.
+  struct MessageBuffer {
+    std::byte* data = nullptr;
+    comm::DeviceCommunicator::Workspace workspace;
+  };
   struct Transfer {
     size_t buffer = 0;  // index into buffers_
-    comm::Operation operation;
+    comm::DeviceCommunicator::PendingOperation operation;
   };
   struct StageSlot {
     models::Slot slot;
@@ -97,34 +102,38 @@ class Pipeline {
   const models::Model& model(const Run& run, int virtual_stage) const {
     return *chunks_[static_cast<size_t>(run.schedule.chunk_of(virtual_stage))];
   }
-  const comm::Group& group(Kind kind) const { return kind == Kind::gradient ? gradients_ : activations_; }
+  const comm::Grid::Link& link(int peer) const;
   void execute(Run& run);
   void run_action(Run& run, const spec::PipelineStep& step);
   void forward(Run& run, const spec::PipelineStep& step);
   // `defers`: leaves gradients of weights to backward_weight().
   void backward(Run& run, const spec::PipelineStep& step, bool defers);
   void backward_weight(Run& run, const spec::PipelineStep& step);
-  // Copies what a computation has made to the host, for send() or, within this rank, take().
-  void keep(const spec::PipelineStep& step, const Tensor& x);
+  // Copies what a computation has made, for send() or, within this rank, take().
+  void keep(Run& run, const spec::PipelineStep& step, const Tensor& x);
   void send(Run& run, const spec::PipelineStep& step);
   void receive(Run& run, const spec::PipelineStep& step);
   // The input of a computation.
   void take(Run& run, const spec::PipelineStep& step, const Tensor& into);
-  std::span<std::byte> message(Run& run, const spec::PipelineStep& step, size_t buffer);
+  // [T, H] of activations, as a message of `step`'s micro-batch.
+  Tensor message(const Run& run, const spec::PipelineStep& step, size_t buffer) const;
+  void copy(const Tensor& to, const Tensor& from);
   StageSlot& slot_with(std::optional<std::pair<int, int>> held);
   size_t take_buffer();
   static void release(StageSlot& used);
   void forget();
 
-  Device& device_;
-  comm::Group ranks_, activations_, gradients_;
+  ops::Context& context_;
+  comm::Group ranks_;
+  std::map<int, comm::Grid::Link> links_;  // by rank of the pipeline
   std::vector<const models::Model*> chunks_;
   std::vector<StageSlot> slots_;
-  std::vector<PinnedBuffer> buffers_;  // of messages
+  Arena messages_;
+  std::vector<MessageBuffer> buffers_;
   std::vector<size_t> free_buffers_;
   std::map<spec::PipelineMessage, size_t> kept_;  // made and not yet sent or used: their buffers
   std::map<spec::PipelineMessage, Transfer> incoming_;
-  std::map<std::pair<Kind, int>, std::deque<Transfer>> outgoing_;  // by rank: sends under way
+  std::map<int, std::deque<Transfer>> outgoing_;  // by rank: sends under way
   spec::Traffic* traffic_ = nullptr;
 };
 

@@ -82,7 +82,7 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
   shared_ = Arena(device, sizes.shared, "saved activations");
   batch_ = Arena(device, sizes.batch, "batch");
   pipeline_.emplace(
-      device, grid, std::vector<const models::Model*>(model.parts.begin(), model.parts.end()), saved_, shared_,
+      context_, grid, std::vector<const models::Model*>(model.parts.begin(), model.parts.end()), saved_, shared_,
       PipelineMessages{most.messages, most.messages > 0 ? sizes.messages / static_cast<size_t>(most.messages) : 0});
   pipeline_->set_traffic(&traffic_);
   gradient_sync_.set_traffic(&traffic_);

@@ -65,9 +65,9 @@ struct StepBytes {
   size_t shared = 0;  // of `saved`: what they share
   size_t scratch = 0;
   size_t batch = 0;
-  size_t messages = 0;  // of a pipeline, in host memory
+  size_t messages = 0;  // of a pipeline
   // Of ranks that exchange heads, or keys and values (context parallelism), or rows (sequence and expert parallelism),
-  // and whose devices the host cannot access: host memory, where this goes through it.
+  // or a pipeline's messages, and whose devices the host cannot access: host memory, where this goes through it.
   size_t exchange = 0;
 };
 

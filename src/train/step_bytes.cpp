@@ -68,7 +68,7 @@ size_t block_bytes(const spec::ModelSpec& model, int64_t elements, int64_t slice
 }
 
 size_t message_bytes(const spec::ModelSpec& model, const models::PassShape& shape) {
-  return static_cast<size_t>(shape.own_rows(shape.tokens) * model.hidden) * size_of(shape.activation);
+  return Arena::footprint(shape.activation, Shape{shape.own_rows(shape.tokens), model.hidden});
 }
 
 // Of what context-parallel ranks send through host memory. `tokens`: of a rank.
@@ -133,6 +133,7 @@ StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings
   const AtOnce most = at_once(model, settings, share, lowest_trainable_layer);
   bytes.saved = bytes.saved * static_cast<size_t>(most.saved) + bytes.shared;
   bytes.messages = static_cast<size_t>(most.messages) * message_bytes(model, shape);
+  if (!host_visible) bytes.exchange += bytes.messages;
   // Micro-batches, one of which is uploaded ahead; sums of squared gradients and losses; the update decision; sums of
   // squares by block.
   bytes.batch = BatchUploader::bytes(shape.tokens * share.cp, most.micro_batches + 1, share.cp) +

@@ -164,6 +164,47 @@ void check_sections_are_exchanged(DeviceCommunicator& ranks, Device& device) {
   }
 }
 
+void check_messages_are_sent(DeviceCommunicator& ranks, Device& device) {
+  const int own = ranks.rank();
+  const auto value = [](int from, int to, size_t n, size_t i) {
+    return 1000000 * (from + 1) + 100000 * to + 10 * static_cast<int64_t>(n) + static_cast<int64_t>(i);
+  };
+  const auto values = [&](int from, int to, size_t n) {
+    std::vector<int64_t> all(n);
+    for (size_t i = 0; i < n; ++i) all[i] = value(from, to, n, i);
+    return all;
+  };
+  for (int from = 0; from < ranks.size(); ++from) {
+    for (int to = 0; to < ranks.size(); ++to) {
+      if (from == to || (own != from && own != to)) continue;
+      std::vector<std::unique_ptr<Numbers<int64_t>>> numbers;
+      std::vector<PinnedBuffer> uploaded;
+      std::vector<DeviceCommunicator::PendingOperation> operations;
+      for (const size_t n : lengths) {
+        numbers.push_back(std::make_unique<Numbers<int64_t>>(ranks, device, std::vector<int64_t>(n, -1)));
+        Numbers<int64_t>& message = *numbers.back();
+        if (own == to) {
+          operations.push_back(ranks.receive(message.workspace, message.data(), message.memory.bytes(), from));
+          continue;
+        }
+        const std::vector<int64_t> sent = values(from, to, n);
+        PinnedBuffer& upload = uploaded.emplace_back(device, message.memory.bytes());
+        std::copy(sent.begin(), sent.end(), reinterpret_cast<int64_t*>(upload.data()));
+        device.copy_from_host_async(Stream::compute, message.data(), upload.data(), upload.bytes());
+        operations.push_back(ranks.send(message.workspace, message.data(), message.memory.bytes(), to));
+      }
+      while (!operations.empty()) {  // the last one first
+        operations.back()->wait();
+        operations.pop_back();
+      }
+      for (size_t i = 0; i < lengths.size(); ++i) {
+        if (own == from) device.fill_zero(numbers[i]->data(), numbers[i]->memory.bytes());
+        if (own == to) ASSERT_EQ(numbers[i]->read(), values(from, to, lengths[i])) << from << " to " << to;
+      }
+    }
+  }
+}
+
 void check_operations_are_in_the_order_of_streams(DeviceCommunicator& ranks, Device& device) {
   constexpr size_t n = 3000, count = 5;
   std::vector<std::unique_ptr<Numbers<int64_t>>> numbers;

@@ -21,6 +21,7 @@ TEST(HostCommunicator, PassesTheChecks) {
         check_floats_are_reduced(*communicator, device);
         check_sections_are_scattered_and_gathered(*communicator, device);
         check_sections_are_exchanged(*communicator, device);
+        check_messages_are_sent(*communicator, device);
         check_operations_are_in_the_order_of_streams(*communicator, device);
       });
     }

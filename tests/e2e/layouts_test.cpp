@@ -169,7 +169,7 @@ TEST_F(Pretrain, ALibraryOfCollectivesHasTheBitsOfHostMemory) {
                                "data.sequence_length=32", "threads=4"});  // of two equal settings the last one counts
     const Result result = program_.run(command(name, more));
     EXPECT_EQ(result.code, 0) << result.error;
-    const bool by_library = result.error.find("exchange gradients and weights by NCCL 2.28.3") != std::string::npos;
+    const bool by_library = result.error.find("by NCCL 2.28.3") != std::string::npos;
     EXPECT_EQ(by_library, std::ranges::find(more, "parallel.collectives=device") != more.end()) << result.error;
     return result.code == 0 ? read_file(run(name) / "model" / "model.safetensors", uint64_t{1} << 30) : "failed";
   };
@@ -191,6 +191,19 @@ TEST_F(Pretrain, ALibraryOfCollectivesHasTheBitsOfHostMemory) {
     };
     EXPECT_EQ(tokens("cp-", device), tokens("cp-host-", "parallel.collectives=host")) << type;
   }
+  // Stages, whose messages go from device to device: with every schedule the bytes of one rank.
+  const auto stages = [&](const std::string& schedule, std::vector<std::string> more) {
+    more.insert(more.end(), {"determinism=bitwise", "batch.micro=1", "parallel.schedule=" + schedule, device});
+    return model(schedule + std::to_string(more.size()), more);
+  };
+  for (const std::string schedule : {"gpipe", "1f1b", "interleaved", "zb_h1", "zb_v"})
+    EXPECT_EQ(stages(schedule, {"parallel.pp=2"}), expected) << schedule;
+  EXPECT_EQ(stages("1f1b", {"parallel.pp=2", "parallel.dp=2", "parallel.zero=1"}), expected);
+  const auto cut_stages = [&](const std::string& name, const std::string& how) {
+    return model(name, {"determinism=fast", "parallel.tp=2", "parallel.pp=2", "parallel.dp=2", "parallel.zero=1",
+                        "batch.micro=1", "batch.global=4", "device=sim64", "threads=8", how});
+  };
+  EXPECT_EQ(cut_stages("stages", device), cut_stages("stages-host", "parallel.collectives=host"));
   const std::string mixture =
       "model=" + write_mixture(program_ / "mixture", narrow_model(), {{"num_hidden_layers", 2}}).string();
   const auto experts = [&](const std::string& name, const std::string& how) {

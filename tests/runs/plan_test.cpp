@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <utility>
 
 #include "backend/cpu/cpu_device.h"
 #include "tests/base/scratch.h"
@@ -87,6 +88,19 @@ TEST_F(PlanTest, CountsAStageOfAPipeline) {
     if (rank == 3) EXPECT_LT(stage.memory.step.saved, first_saved / 2);  // one micro-batch, not four
   }
   EXPECT_EQ(moments, whole.memory.optimizer_state.moments);
+  // Messages are device memory, and where they go through host memory as much of that.
+  const runtime::Runtime simulated = runtime::open_runtime("sim32", 1);
+  train::ShardSpec second;
+  second.shards = spec::pipeline_shards(recipe_.parallel.schedule, 4, 1, 1);
+  for (const bool staged : {false, true}) {
+    MemoryPlan memory =
+        size_run(recipe_, model_, placeholder_statistics(32), 0, {.staged = staged}, size_t{1} << 40, simulated, second)
+            .memory;
+    EXPECT_GT(memory.step.messages, 0U);
+    EXPECT_EQ(memory.on_host(), staged ? memory.step.messages : 0);
+    const size_t total = memory.total();
+    EXPECT_EQ(total - std::exchange(memory.step.messages, 0), memory.total());
+  }
   recipe_.parallel.pp = 9;
   train::ShardSpec share;
   share.shards = spec::pipeline_shards(recipe_.parallel.schedule, 9, 1, 0);

@@ -5,6 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "spec/pipeline_timing.h"
@@ -170,6 +174,53 @@ TEST(PipelineMessages, CrossEveryBoundaryOnceForwardAndOnceBackward) {
     const int turns = name == zb_v ? 1 : 0;  // the boundary of the V's two halves is within a rank
     EXPECT_EQ(sends, 2 * 8 * (schedule.shape.virtual_stages() - 1 - turns));
     EXPECT_EQ(receives, sends);
+  }
+}
+
+// Activations and gradients together, between every two ranks.
+TEST(PipelineMessages, AreReceivedInTheOrderInWhichTheyAreSent) {
+  for (const PipelineScheduleName name : all_schedules()) {
+    for (const int ranks : {2, 3, 4, 8}) {
+      for (const int first_trainable : {0, 1}) {
+        const PipelineSchedule schedule = made(name, ranks, 3 * ranks, chunks_of(name), first_trainable);
+        std::map<std::pair<int, int>, std::vector<PipelineMessage>> sent, received;  // by sender and receiver
+        for (int rank = 0; rank < ranks; ++rank) {
+          for (const PipelineStep& step : schedule.ranks[static_cast<size_t>(rank)]) {
+            switch (step.action) {
+              case PipelineAction::send_activation:
+              case PipelineAction::send_gradient: sent[{rank, step.peer}].push_back(output_of(step)); break;
+              case PipelineAction::receive_activation:
+              case PipelineAction::receive_gradient: received[{step.peer, rank}].push_back(input_of(step)); break;
+              default: break;
+            }
+          }
+        }
+        EXPECT_EQ(sent, received) << name_of(name) << ", " << ranks << " ranks";
+        // Only neighbours, and in a ring the last and the first.
+        for (const auto& [channel, messages] : sent) {
+          const int apart = std::abs(channel.first - channel.second);
+          EXPECT_TRUE(apart == 1 || (is_ring(name) && apart == ranks - 1)) << name_of(name) << ", " << apart;
+        }
+      }
+    }
+  }
+}
+
+// An activation and a gradient from the same rank, received in the other order.
+TEST(PipelineCheck, FindsMessagesOfBothKindsOutOfOrder) {
+  PipelineSchedule schedule = made(zb_v, 4, 8, 2);
+  auto& steps = schedule.ranks[1];
+  const auto first = std::ranges::adjacent_find(steps, [](const PipelineStep& a, const PipelineStep& b) {
+    return a.action == PipelineAction::receive_activation && b.action == PipelineAction::receive_gradient &&
+           a.peer == b.peer;
+  });
+  ASSERT_NE(first, steps.end());
+  std::swap(*first, *(first + 1));
+  try {
+    check(schedule);
+    FAIL() << "nothing was found";
+  } catch (const Error& error) {
+    EXPECT_NE(error.message().find("comes where rank"), std::string::npos) << error.message();
   }
 }
 

@@ -91,8 +91,8 @@ struct Chunk {
 class Part : public PipelineWork {
  public:
   Part(const spec::ModelSpec& spec, const spec::PipelineSchedule& schedule, const std::vector<Values>& whole,
-       const comm::Grid& grid, spec::Recompute recompute, int64_t lowest, Batches& batches)
-      : schedule_(schedule), recompute_(recompute), batches_(batches), tp_(grid.tp) {
+       const comm::Grid& grid, spec::Recompute recompute, int64_t lowest, Batches& batches, bool visible = true)
+      : device_(visible), schedule_(schedule), recompute_(recompute), batches_(batches), tp_(grid.tp) {
     const comm::Group &pp = grid.pp, &tp = grid.tp;
     cpu::register_ops(registry_);
     size_t scratch = 0, saved = 0, shared = 0;
@@ -121,8 +121,11 @@ class Part : public PipelineWork {
     std::vector<const models::Model*> parts;
     for (const auto& chunk : chunks_) parts.push_back(chunk->model.get());
     const PipelineMessages messages{spec::message_buffers(schedule, pp.rank()),
-                                    static_cast<size_t>(tokens_each * spec.hidden) * sizeof(float)};
-    pipeline_.emplace(device_, grid, std::move(parts), saved_, shared_, messages);
+                                    Arena::footprint(DType::f32, Shape{tokens_each, spec.hidden})};
+    const size_t allocated = device_.allocated(), pinned = device_.pinned();
+    pipeline_.emplace(context_, grid, std::move(parts), saved_, shared_, messages);
+    EXPECT_EQ(device_.allocated() - allocated, messages.total());
+    EXPECT_EQ(device_.pinned() - pinned, visible ? 0 : messages.total());
   }
 
   void run() { run(schedule_); }
@@ -236,6 +239,7 @@ struct Setting {
   spec::PipelineScheduleName name;
   int ranks, chunks, micro_batches;
   spec::Recompute recompute = spec::Recompute::none;
+  bool visible = true;  // whether the host can access the devices' memory
 };
 
 // The whole model without a pipeline.
@@ -283,7 +287,7 @@ void expect_bits(const spec::ModelSpec& spec, const Whole& whole, const Setting&
   comm::run_in_process({.ranks = setting.ranks, .timeout_s = 60}, [&](const comm::Group& pp) {
     const comm::Grid grid = comm::make_grid(pp, {.pp = pp.size()});
     Batches batches(spec, setting.micro_batches);
-    Part part(spec, schedule, whole.weights, grid, setting.recompute, whole.lowest, batches);
+    Part part(spec, schedule, whole.weights, grid, setting.recompute, whole.lowest, batches, setting.visible);
     part.run();
     gradients.add(part);
     EXPECT_EQ(part.updates, 1);
@@ -417,6 +421,7 @@ TEST(Pipeline, HasTheSameBitsWithEveryScheduleAndNumberOfMicroBatches) {
       for (const int ranks : {1, 2, 3}) expect_bits(spec, whole, {name, ranks, 1, micro_batches});
     }
     for (const int ranks : {1, 2, 4}) expect_bits(spec, whole, {zb_v, ranks, 2, micro_batches});
+    expect_bits(spec, whole, {zb_v, 2, 2, micro_batches, spec::Recompute::none, false});
     if (micro_batches == 8) expect_bits(spec, whole, {interleaved, 4, 2, 8});
     if (micro_batches == 8) expect_bits(spec, whole, {interleaved, 2, 4, 8});
   }

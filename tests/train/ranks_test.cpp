@@ -329,7 +329,7 @@ TEST(Pipelines, TakeThePredictedMemory) {
           const StepBytes bytes = Step::bytes(run.spec, own.step, run.optimizer_state->lowest_trainable_layer(),
                                               adapter ? own.lora->rank : 0, false, 1,
                                               run.optimizer_state->update_bytes(), true, run.optimizer_state->share());
-          EXPECT_EQ(run.step_bytes, bytes.saved + bytes.scratch + bytes.batch);  // messages are host memory
+          EXPECT_EQ(run.step_bytes, bytes.saved + bytes.scratch + bytes.batch + bytes.messages);
           run_step(run, 1, 6);
           const std::string where =
               fmt::format("{}, stage {} of {}", spec::name_of(layout.schedule), world.rank(), layout.stages);

@@ -102,13 +102,17 @@ TEST_F(DriverDeviceTest, StreamsEventsAndCopiesCallTheDriver) {
     state_.fails.clear();
     gpu->copy_from_host_async(Stream::copy, data, pinned, 0);
     EXPECT_EQ(calls(), Calls{});
+    event->record(Stream::to_next);
+    event->wait_on(Stream::from_next);
+    EXPECT_EQ(calls(), (Calls{"record event0 in urgent stream0", "make urgent stream1 wait for event0"}));
   }
   EXPECT_NE(gpu->native_stream(Stream::compute), gpu->native_stream(Stream::copy));
   EXPECT_NE(gpu->native_context(), nullptr);
-  gpu->release(data, sizeof host);  // both streams may use `data`
-  EXPECT_EQ(calls(), (Calls{"wait for stream0", "wait for stream1"}));
+  gpu->release(data, sizeof host);  // all streams may use `data`
+  EXPECT_EQ(calls(),
+            (Calls{"wait for stream0", "wait for stream1", "wait for urgent stream0", "wait for urgent stream1"}));
   gpu->release_host(pinned, sizeof host);
-  EXPECT_EQ(state_.alive, 2);  // the two streams
+  EXPECT_EQ(state_.alive, 4);  // the streams
 }
 
 // Every wait calls the check until it throws, and once at its end: that of a copy, of an event, and the one before

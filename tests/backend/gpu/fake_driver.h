@@ -54,7 +54,7 @@ class FakeDriver : public Driver {
   void* allocate_pinned(size_t bytes) override { return allocate(bytes); }
   void release_host(void* data) noexcept override { release(data); }
 
-  StreamHandle make_stream() override { return made("stream"); }
+  StreamHandle make_stream(bool urgent) override { return made(urgent ? "urgent stream" : "stream"); }
   void release_stream(StreamHandle stream) noexcept override { released(stream); }
   void synchronize(StreamHandle stream) override {
     fail("wait", "illegal address");

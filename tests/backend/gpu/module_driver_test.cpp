@@ -73,7 +73,7 @@ TEST_P(ModuleDriverTest, UsesTheRequestedDevice) {
 TEST_P(ModuleDriverTest, CopiesMemory) {
   auto* data = static_cast<float*>(driver_->allocate(16));
   for (int i = 0; i < 4; ++i) EXPECT_EQ(data[i], 0.0F) << i;
-  Driver::StreamHandle stream = driver_->make_stream();
+  Driver::StreamHandle stream = driver_->make_stream(false);
   auto* host = static_cast<float*>(driver_->allocate_pinned(16));
   for (int i = 0; i < 4; ++i) host[i] = static_cast<float>(i);
   driver_->copy_to_device(data, host, 16, stream);
@@ -105,7 +105,7 @@ TEST_P(ModuleDriverTest, NamesMissingLibrariesFunctionsAndDevices) {
 }
 
 TEST_P(ModuleDriverTest, OrdersStreamsByEvents) {
-  Driver::StreamHandle stream = driver_->make_stream();
+  Driver::StreamHandle stream = driver_->make_stream(true);
   Driver::EventHandle event = driver_->make_event();
   driver_->record(event, stream);
   driver_->wait_on(stream, event);
@@ -124,7 +124,7 @@ TEST_P(ModuleDriverTest, RunsAndRecordsKernels) {
   Driver::Function function = driver_->function(module, "twice");
   driver_->set_max_dynamic_shared(function, 100 << 10);
   std::vector<float> data{1, 2, 3};
-  Driver::StreamHandle stream = driver_->make_stream();
+  Driver::StreamHandle stream = driver_->make_stream(false);
   twice(function, data.data(), 3, stream);
   EXPECT_EQ(data, (std::vector<float>{2, 4, 6}));
   driver_->begin_capture(stream);

@@ -39,6 +39,7 @@ void check_all(int ranks, Schedule schedule, Make make) {
     comm::check_floats_are_reduced(*communicator, *device);
     comm::check_sections_are_scattered_and_gathered(*communicator, *device);
     comm::check_sections_are_exchanged(*communicator, *device);
+    comm::check_messages_are_sent(*communicator, *device);
     comm::check_operations_are_in_the_order_of_streams(*communicator, *device);
   });
 }
@@ -102,6 +103,46 @@ TEST(Nccl, OperationsRunInStreamsBesideComputations) {
   });
 }
 
+// Both ranks send to the other before either receives: by a communicator for each direction they arrive, and a send
+// waits for its receive alone.
+TEST(Nccl, MessagesOfTwoCommunicatorsDoNotWaitForEachOther) {
+  const ScopedVariable library("INGOT_NCCL_LIBRARY", INGOT_FAKE_NCCL);
+  for (const Schedule schedule : {Schedule::forward, Schedule::backward, Schedule::random}) {
+    comm::run_in_process({.ranks = 2, .timeout_s = 60}, [&](const comm::Group& world) {
+      const std::unique_ptr<GpuDevice> device = sim::make_device(64, schedule);
+      const int own = world.rank(), other = 1 - own;
+      std::vector<std::shared_ptr<DeviceCommunicator>> from;  // by sender
+      for (const int sender : {0, 1}) {
+        const Stream stream = sender == own ? Stream::to_next : Stream::from_next;
+        from.push_back(
+            make_nccl_communicator(open_collective_library(DeviceKind::sim), *device, world,
+                                   {.group = "messages", .stream = stream, .max_blocks = 8, .timeout_s = 60}));
+      }
+      device->set_wait_check([&](double waited_s) {
+        for (const auto& each : from) each->check(waited_s);
+      });
+      constexpr size_t count = 6;  // messages of each direction
+      const Buffer sent(*device, count * 8), received(*device, count * 8);
+      std::vector<int64_t> numbers(count);
+      for (size_t i = 0; i < count; ++i) numbers[i] = 100 * own + static_cast<int64_t>(i);
+      device->copy_from_host(sent.data(), numbers.data(), sent.bytes());
+      std::vector<DeviceCommunicator::Workspace> workspaces;
+      workspaces.reserve(2 * count);
+      std::vector<DeviceCommunicator::PendingOperation> operations;
+      for (size_t i = 0; i < 2 * count; ++i) {
+        DeviceCommunicator& by = *from[static_cast<size_t>(i < count ? own : other)];
+        DeviceCommunicator::Workspace& workspace = workspaces.emplace_back(by.make_workspace(8));
+        auto* data = static_cast<std::byte*>(i < count ? sent.data() : received.data()) + i % count * 8;
+        operations.push_back(i < count ? by.send(workspace, data, 8, other) : by.receive(workspace, data, 8, other));
+      }
+      for (const auto& operation : operations) operation->wait();
+      device->copy_to_host(numbers.data(), received.data(), received.bytes());
+      for (size_t i = 0; i < count; ++i) EXPECT_EQ(numbers[i], 100 * other + static_cast<int64_t>(i));
+      device->set_wait_check({});
+    });
+  }
+}
+
 // What the two ranks of `body` end with, the first to fail first.
 template <class Body>
 Error failure_of(double timeout_s, Body body) {
@@ -139,6 +180,25 @@ TEST(Nccl, TimesOutWhenARankDoesNotCome) {
                       "other ranks wait there too"),
             std::string::npos)
       << text;
+}
+
+// A send waits for the receive, and what follows in its communicator for both: with one communicator for both
+// directions two ranks that send first wait for each other.
+TEST(Nccl, SendsOfOneCommunicatorWaitForReceives) {
+  const Error error = failure_of(0.5, [](const comm::Group& world, Device& device, DeviceCommunicator& communicator) {
+    const Buffer sent(device, 8), received(device, 8);
+    DeviceCommunicator::Workspace sends = communicator.make_workspace(8), receives = communicator.make_workspace(8);
+    const auto send = communicator.send(sends, sent.data(), 8, 1 - world.rank());
+    const auto receive = communicator.receive(receives, received.data(), 8, 1 - world.rank());
+    send->wait();
+    receive->wait();
+    int64_t number = 0;
+    device.copy_to_host(&number, received.data(), 8);
+  });
+  EXPECT_EQ(error.kind(), ErrorKind::unavailable);
+  EXPECT_NE(error.message().find("of 'dp' has waited 0.5 s for sim32, after operation 2 of 'dp', message of 8"),
+            std::string::npos)
+      << error.message();
 }
 
 TEST(Nccl, NamesTheRankThatIsBehind) {

@@ -26,7 +26,8 @@ class CudaDriver : public ModuleDriver {
     bind(api_.MemsetD8Async, "cuMemsetD8Async");
     bind(api_.MemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2");
     bind(api_.MemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2");
-    bind(api_.StreamCreate, "cuStreamCreate");
+    bind(api_.StreamPriorityRange, "cuCtxGetStreamPriorityRange");
+    bind(api_.StreamCreate, "cuStreamCreateWithPriority");
     bind(api_.StreamDestroy, "cuStreamDestroy_v2");
     bind(api_.StreamSynchronize, "cuStreamSynchronize");
     bind(api_.StreamWaitEvent, "cuStreamWaitEvent");

@@ -45,8 +45,9 @@ class Driver {
   virtual void* allocate_pinned(size_t bytes) = 0;  // page-locked
   virtual void release_host(void* data) noexcept = 0;
 
-  // Streams that do not wait for the driver's own default stream.
-  virtual StreamHandle make_stream() = 0;
+  // Streams that do not wait for the driver's own default stream. `urgent`: of the highest priority. HIP then gives
+  // them hardware queues of their own, which other streams' work does not wait in.
+  virtual StreamHandle make_stream(bool urgent) = 0;
   virtual void release_stream(StreamHandle stream) noexcept = 0;
   virtual void synchronize(StreamHandle stream) = 0;
   // Both return once the copy is queued; with host memory that is not page-locked it may be complete by then.

@@ -277,7 +277,7 @@ class DriverDevice : public GpuDevice {
 
   Driver::StreamHandle handle(Stream stream) const {
     Driver::StreamHandle& handle = streams_[static_cast<size_t>(stream)];
-    if (handle == nullptr) handle = driver_->make_stream();
+    if (handle == nullptr) handle = driver_->make_stream(carries_messages(stream));
     return handle;
   }
 
@@ -379,7 +379,8 @@ class DriverDevice : public GpuDevice {
   DriverDeviceSettings settings_;
   std::string architecture_;
   std::string code_architecture_;
-  mutable std::array<Driver::StreamHandle, num_streams> streams_{};  // those of collectives are made when they are used
+  // Those of collective operations and messages are made when they are used.
+  mutable std::array<Driver::StreamHandle, num_streams> streams_{};
   std::unordered_map<std::string_view, Driver::Module> modules_;
   std::unordered_map<std::string_view, Loaded> kernels_;
   bool recording_ = false;

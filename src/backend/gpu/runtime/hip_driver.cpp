@@ -22,7 +22,8 @@ class HipDriver : public ModuleDriver {
     bind(api_.MemsetD8Async, "hipMemsetD8Async");
     bind(api_.MemcpyHtoDAsync, "hipMemcpyHtoDAsync");
     bind(api_.MemcpyDtoHAsync, "hipMemcpyDtoHAsync");
-    bind(api_.StreamCreate, "hipStreamCreateWithFlags");
+    bind(api_.StreamPriorityRange, "hipDeviceGetStreamPriorityRange");
+    bind(api_.StreamCreate, "hipStreamCreateWithPriority");
     bind(api_.StreamDestroy, "hipStreamDestroy");
     bind(api_.StreamSynchronize, "hipStreamSynchronize");
     bind(api_.StreamWaitEvent, "hipStreamWaitEvent");

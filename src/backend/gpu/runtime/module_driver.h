@@ -63,9 +63,11 @@ class ModuleDriver : public Driver {
   }
   void release_host(void* data) noexcept override { api_.MemFreeHost(data); }
 
-  StreamHandle make_stream() override {
+  StreamHandle make_stream(bool urgent) override {
     StreamHandle stream = nullptr;
-    check(api_.StreamCreate(&stream, non_blocking), "a stream");
+    int lowest = 0, highest = 0;  // the lowest has the largest number
+    check(api_.StreamPriorityRange(&lowest, &highest), "the priorities of streams");
+    check(api_.StreamCreate(&stream, non_blocking, urgent ? highest : 0), "a stream");
     return stream;
   }
   void release_stream(StreamHandle stream) noexcept override { api_.StreamDestroy(stream); }
@@ -157,7 +159,8 @@ class ModuleDriver : public Driver {
     Status (*MemsetD8Async)(void*, unsigned char, size_t, void*);
     Status (*MemcpyHtoDAsync)(void*, const void*, size_t, void*);
     Status (*MemcpyDtoHAsync)(void*, const void*, size_t, void*);
-    Status (*StreamCreate)(void**, unsigned);
+    Status (*StreamPriorityRange)(int*, int*);
+    Status (*StreamCreate)(void**, unsigned, int);
     Status (*StreamDestroy)(void*);
     Status (*StreamSynchronize)(void*);
     Status (*StreamWaitEvent)(void*, void*, unsigned);

@@ -150,6 +150,7 @@ class NcclCommunicator : public comm::DeviceCommunicator {
     ranks_.begin_broadcast(std::as_writable_bytes(std::span(id.bytes)), 0).wait();
     make_current();
     Config config;
+    if (settings_.max_blocks > 0) config.max_ctas = settings_.max_blocks;
     ranks_.note(last_);
     const Result result = library_->CommInitRankConfig(&communicator_, ranks_.size(), id, ranks_.rank(), &config);
     try {
@@ -233,6 +234,18 @@ class NcclCommunicator : public comm::DeviceCommunicator {
           }
           end_group();
         });
+  }
+
+  PendingOperation send(Workspace& workspace, const void* data, size_t bytes, int to) override {
+    return run(workspace, Stream::compute, "message", bytes, [&](StreamHandle stream) {
+      enqueue("a send", library_->Send(data, bytes, bytes_type, to, communicator_, stream));
+    });
+  }
+
+  PendingOperation receive(Workspace& workspace, void* data, size_t bytes, int from) override {
+    return run(workspace, Stream::compute, "message", bytes, [&](StreamHandle stream) {
+      enqueue("a receive", library_->Recv(data, bytes, bytes_type, from, communicator_, stream));
+    });
   }
 
   void check(double waited_s) override {

@@ -1,4 +1,4 @@
-// NCCL, and RCCL, which has the same functions and numbers: collective operations in a device's streams.
+// NCCL, and RCCL, which has the same functions and numbers: collective operations and messages in a device's streams.
 #pragma once
 
 #include <memory>
@@ -26,7 +26,10 @@ std::string name_of(const CollectiveLibrary& library);  // "NCCL 2.28.3"
 struct NcclSettings {
   std::string group;               // name of the ranks, for messages: "dp"
   Stream stream = Stream::reduce;  // that operations run in
-  double timeout_s = 600;          // that the host waits for the device, and for the other ranks at the start
+  // Thread blocks that an operation has on the device at most, also while it waits for other ranks; 0: the library
+  // chooses.
+  int max_blocks = 0;
+  double timeout_s = 600;  // that the host waits for the device, and for the other ranks at the start
 };
 
 // Collective over `ranks`, which have different devices of the kind. The host waits for other ranks here, and where an

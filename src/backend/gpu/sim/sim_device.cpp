@@ -3,17 +3,14 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "backend/gpu/sim/host_stream.h"
 #include "backend/gpu/sim/streams.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/machine.h"
 
@@ -26,9 +23,14 @@ class SimDevice : public GpuDevice {
       : width_(width),
         schedule_(schedule),
         executor_(width),
-        streams_(schedule),
-        host_streams_{SimStream(*this, Stream::compute), SimStream(*this, Stream::copy),
-                      SimStream(*this, Stream::gather), SimStream(*this, Stream::reduce)} {}
+        streams_(schedule,
+                 [this](double waited_s) {
+                   if (wait_check_) wait_check_(waited_s);
+                 }),
+        host_streams_{SimStream(*this, Stream::compute),       SimStream(*this, Stream::copy),
+                      SimStream(*this, Stream::gather),        SimStream(*this, Stream::reduce),
+                      SimStream(*this, Stream::from_previous), SimStream(*this, Stream::to_next),
+                      SimStream(*this, Stream::from_next),     SimStream(*this, Stream::to_previous)} {}
 
   DeviceKind kind() const override { return DeviceKind::sim; }
   std::string name() const override { return fmt::format("sim{}", width_); }
@@ -119,9 +121,10 @@ class SimDevice : public GpuDevice {
     SimStream(SimDevice& device, Stream stream) : device_(device), stream_(stream) {}
     void add(std::function<bool()> work) override {
       device_.refuse_to_record("a library is called");
-      device_.streams_.add(stream_, [&device = device_, work = std::move(work)] { device.poll(work); });
+      device_.streams_.add_poll(stream_, std::move(work));
     }
     void finish() override { device_.streams_.run_to(device_.streams_.mark(stream_)); }
+    bool prepare() override { return device_.streams_.prepare(stream_); }
 
    private:
     SimDevice& device_;
@@ -179,14 +182,6 @@ class SimDevice : public GpuDevice {
         throw_error(error.kind(), "{} on {}: {}", launch.op.text(), name(), error.message());
       }
     });
-  }
-
-  void poll(const std::function<bool()>& work) const {
-    for (const double begin = steady_seconds(); !work();) {
-      if (wait_check_) wait_check_(steady_seconds() - begin);
-      std::this_thread::sleep_for(std::chrono::microseconds(20));
-    }
-    if (wait_check_) wait_check_(0);
   }
 
   void copy(Stream stream, void* destination, const void* source, size_t bytes) {

@@ -1,4 +1,5 @@
-// The streams of a simulated device: queues of work, which runs when the host waits for it.
+// The streams of a simulated device: queues of work, which runs when the host waits for it. While it waits for another
+// device, what waits for others in the other streams goes on too.
 #pragma once
 
 #include <array>
@@ -6,6 +7,7 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <utility>
 
 #include "backend/gpu/sim/executor.h"
 #include "tensor/device.h"
@@ -14,7 +16,9 @@ namespace ingot::gpu::sim {
 
 class Streams {
  public:
-  explicit Streams(Schedule schedule) : schedule_(schedule) {}
+  // `waits` is called again and again while another device is waited for, with the seconds so far, and then with 0. It
+  // may throw.
+  Streams(Schedule schedule, std::function<void(double)> waits) : schedule_(schedule), waits_(std::move(waits)) {}
 
   // A position in a stream: after its first `number` items. Marks of a stream count up; 0 waits for nothing.
   struct Mark {
@@ -25,17 +29,23 @@ class Streams {
   // Appends `work` to the stream. An exception that it throws comes out of the call that runs it, and of every later
   // call that would run work.
   void add(Stream stream, std::function<void()> work);
+  // The same for work that waits for other devices: it is called again and again until it returns true, and uses no
+  // stream.
+  void add_poll(Stream stream, std::function<bool()> poll);
   Mark mark(Stream stream) const;
   void wait_on(Stream stream, Mark mark);
   void run_to(Mark mark);
-  bool step_to(Mark mark);  // runs at most one item; true if the mark is reached. Polling therefore makes progress.
+  bool step_to(Mark mark);      // runs at most one item; true if the mark is reached. Polling therefore makes progress.
+  bool prepare(Stream stream);  // as HostStream::prepare()
   void run_all();
   void drop_all() noexcept;  // discards all queued work without running it
 
  private:
   struct Item {
-    std::function<void()> work;  // empty: a wait for `wait_on`
+    std::function<void()> work;  // or
+    std::function<bool()> poll;  // or
     Mark wait_on;
+    bool is_wait() const { return !work && !poll; }
   };
   struct Queue {
     std::deque<Item> items;
@@ -46,9 +56,12 @@ class Streams {
   const Queue& queue(Stream stream) const { return queues_[static_cast<size_t>(stream)]; }
   bool reached(Mark mark) const;
   void run_one(Stream stream);  // runs the next item, first what it waits for
+  void poll(Stream stream);     // runs the next item, a poll
+  void advance(Stream stream);  // runs polls that are done and waits that have ended, up to the first other item
   void run_ahead();
 
   Schedule schedule_;
+  std::function<void(double)> waits_;
   std::array<Queue, num_streams> queues_;
   std::exception_ptr failure_;
   uint32_t random_ = 1;

@@ -137,9 +137,15 @@ EXPORT(cuMemcpyDtoHAsync_v2, hipMemcpyDtoHAsync)(void* to, const void* from, siz
   std::memcpy(to, from, bytes);
   return success;
 }
-EXPORT(cuStreamCreate, hipStreamCreateWithFlags)(Stream** stream, unsigned flags) {
+EXPORT(cuCtxGetStreamPriorityRange, hipDeviceGetStreamPriorityRange)(int* lowest, int* highest) {
+  *lowest = NAME(0, 1);
+  *highest = NAME(-5, -1);
+  return success;
+}
+EXPORT(cuStreamCreateWithPriority, hipStreamCreateWithPriority)(Stream** stream, unsigned flags, int priority) {
   *stream = new Stream;
-  return flags == 1 ? success : invalid_value;  // CU_STREAM_NON_BLOCKING
+  const bool known = priority == 0 || priority == NAME(-5, -1);
+  return flags == 1 && known ? success : invalid_value;  // CU_STREAM_NON_BLOCKING
 }
 EXPORT(cuStreamDestroy_v2, hipStreamDestroy)(Stream* stream) {
   delete stream;

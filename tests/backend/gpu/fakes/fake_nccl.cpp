@@ -4,8 +4,9 @@
 // at each operation, so that nothing that depends on the libraries' order agrees with the order of ranks.
 //
 // A rank's data are taken when its call returns, after the work before it in the stream. Its results come when the
-// stream runs, later. FAKE_NCCL_HANGS="rank operation" makes that operation (the first is 0) never begin, and
-// FAKE_NCCL_FAILS the same makes it fail.
+// stream runs, later. A send is complete when the receiver's stream has come to the receive (rendezvous); the call of a
+// message does not wait for messages before it. FAKE_NCCL_HANGS="rank operation" makes that operation of a
+// communicator (the first is 0) never begin, and FAKE_NCCL_FAILS the same makes it fail.
 #include <unistd.h>
 
 #include <algorithm>
@@ -53,9 +54,12 @@ struct Call {
   friend bool operator==(const Call&, const Call&) = default;
 };
 
+bool is_message(const Call& call) { return call.kind == Call::Kind::send || call.kind == Call::Kind::receive; }
+
 struct Communicator {
   fs::path folder;
   int rank = 0, ranks = 1;
+  uint64_t started = 0;                          // operations
   uint64_t calls = 0;                            // of collective operations
   std::map<std::pair<bool, int>, int> messages;  // sent to and received from each rank
   int state = in_progress;                       // until all ranks have come
@@ -207,6 +211,22 @@ void complete(Communicator& c, const Started& s) {
   std::memcpy(s.to, sum.data() + (s.call.kind == Call::Kind::reduce_scatter ? rank * bytes : 0), bytes);
 }
 
+// Publishes a file.
+void write(Communicator& c, const fs::path& path, const char* data, size_t bytes) {
+  const fs::path written = path.string() + ".part";
+  std::ofstream(written, std::ios::binary).write(data, static_cast<std::streamsize>(bytes));
+  std::error_code error;
+  fs::rename(written, path, error);
+  if (error) fail(c, system_error, "another rank has ended: " + error.message());
+}
+
+// Begins the receives among the messages.
+void expect(Communicator& c, const std::vector<Started>& messages) {
+  for (const Started& each : messages) {
+    if (each.call.kind == Call::Kind::receive) write(c, ready_of(each.name), nullptr, 0);
+  }
+}
+
 thread_local int depth = 0;
 struct Queued {
   Handle* communicator;
@@ -223,27 +243,29 @@ int start_all() {
   if (calls.empty()) return success;
   const Handle c = *calls.front().communicator;
   ingot::gpu::sim::HostStream* stream = calls.front().stream;
-  stream->finish();
+  bool begins = true;  // now, and not when the stream comes to it
+  if (std::ranges::all_of(calls, [](const Queued& each) { return is_message(each.call); })) {
+    begins = stream->prepare();
+  } else {
+    stream->finish();
+  }
   std::vector<Started> started;
   bool hangs = false;
   for (const Queued& each : calls) {
     if (each.communicator != calls.front().communicator || each.stream != stream) return invalid_usage;
-    if (each.call.kind == Call::Kind::send || each.call.kind == Call::Kind::receive) {
+    const uint64_t operation = c->started++;
+    if (names_call("FAKE_NCCL_FAILS", *c, operation)) fail(*c, system_error, "a link is down");
+    hangs = hangs || names_call("FAKE_NCCL_HANGS", *c, operation);
+    if (is_message(each.call)) {
+      if (hangs) continue;
       const bool sends = each.call.kind == Call::Kind::send;
       const int other = each.call.root, next = c->messages[{sends, other}]++;
       const fs::path message = sends ? message_of(*c, c->rank, other, next) : message_of(*c, other, c->rank, next);
-      const fs::path written = message.string() + (sends ? ".part" : ".part-ready");
-      const size_t bytes = sends ? each.call.count * width_of(each.call.type) : 0;
-      std::ofstream(written, std::ios::binary).write(each.from, static_cast<std::streamsize>(bytes));
-      std::error_code error;
-      fs::rename(written, sends ? message : ready_of(message), error);
-      if (error) fail(*c, system_error, "another rank has ended: " + error.message());
+      if (sends) write(*c, message, each.from, each.call.count * width_of(each.call.type));
       started.push_back({each.call, message.string(), each.from, each.to, 0});
       continue;
     }
     const uint64_t number = c->calls++;
-    if (names_call("FAKE_NCCL_FAILS", *c, number)) fail(*c, system_error, "a link is down");
-    hangs = hangs || names_call("FAKE_NCCL_HANGS", *c, number);
     const size_t bytes = each.call.count * width_of(each.call.type);
     const bool sends = each.call.kind != Call::Kind::broadcast || each.call.root == c->rank;
     const size_t sent = !sends                                         ? 0
@@ -254,14 +276,14 @@ int start_all() {
     started.push_back({each.call, name, each.from, each.to, number});
   }
   std::vector<Started> messages;
-  const auto is_message = [](const Started& s) {
-    return s.call.kind == Call::Kind::send || s.call.kind == Call::Kind::receive;
-  };
-  std::ranges::copy_if(started, std::back_inserter(messages), is_message);
-  std::erase_if(started, is_message);
-  stream->add([c, started, messages, next = size_t{0}, hangs]() mutable {
+  const auto sends_or_receives = [](const Started& each) { return is_message(each.call); };
+  std::ranges::copy_if(started, std::back_inserter(messages), sends_or_receives);
+  std::erase_if(started, sends_or_receives);
+  if (begins) expect(*c, messages);
+  stream->add([c, started, messages, next = size_t{0}, hangs, begins]() mutable {
     if (c->aborted || (c->state != success && c->state != in_progress)) return true;
     if (hangs) return false;
+    if (!std::exchange(begins, true)) expect(*c, messages);
     // Messages of a group go on independently of each other.
     std::erase_if(messages, [&](const Started& each) { return complete_message(*c, each); });
     for (; next < started.size(); ++next) {
@@ -281,7 +303,7 @@ int start(Handle* communicator, Call call, const void* from, void* to, void* str
   const bool reduces =
       call.kind == Call::Kind::all_reduce || call.kind == Call::Kind::reduce_scatter || call.kind == Call::Kind::reduce;
   if (width_of(call.type) == 0 || (reduces && (call.type < 2 || (call.op != 0 && call.op != 2))) || call.root < 0 ||
-      call.root >= c.ranks ||
+      call.root >= c.ranks || (depth == 0 && is_message(call) && call.root == c.rank) ||
       (call.count > 0 &&
        ((call.kind != Call::Kind::receive && from == nullptr) || (call.kind != Call::Kind::send && to == nullptr)))) {
     return invalid_argument;
