@@ -1,11 +1,12 @@
 // The program on the strict driver (tests/backend/gpu/strict): `cuda:0` and `hip:0` without a GPU.
+#include "tests/e2e/strict_driver.h"
+
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
 #include <cstdlib>
 
 #include "tests/e2e/program.h"
-#include "tests/locations.h"
 #include "tests/sanitized.h"
 
 namespace ingot::e2e {
@@ -26,19 +27,9 @@ class StrictDriver : public testing::TestWithParam<Vendor> {
  protected:
   StrictDriver() { make_home(program_ / "home"); }
 
-  // Runs the executable on the strict drivers with these settings (strict/settings.h). Vendors' libraries are left out.
   Result run(const std::vector<std::string>& arguments, const std::string& settings = "") const {
-    std::string command = "INGOT_HOME='" + (program_ / "home").string() + "' INGOT_GRAPHS=1";
-    const auto set = [&](const std::string& name, const std::string& value) {
-      command += " " + name + "='" + value + "'";
-    };
-    set("INGOT_CUDA_LIBRARY", strict_cuda);
-    set("INGOT_HIP_LIBRARY", strict_hip);
-    for (const char* library : {"CUBLASLT", "CUDNN", "HIPBLASLT", "NCCL", "RCCL", "NVML", "ROCM_SMI"}) {
-      set(std::string("INGOT_") + library + "_LIBRARY", "/nowhere");
-    }
-    if (!settings.empty()) set("STRICT_DRIVER", settings);
-    command += " " + std::string(ingot_with_test_code);
+    std::string command =
+        on_strict_driver(settings) + "INGOT_HOME='" + (program_ / "home").string() + "' " + ingot_with_test_code;
     for (const std::string& argument : arguments) command += " '" + argument + "'";
     const fs::path output = program_ / "output", error = program_ / "error";
     const int status = std::system((command + " >'" + output.string() + "' 2>'" + error.string() + "'").c_str());
