@@ -1,6 +1,7 @@
 #include "tests/backend/gpu/strict/test_code.h"
 
 #include <elf.h>
+#include <fmt/format.h>
 
 #include <cstring>
 #include <list>
@@ -24,9 +25,8 @@ constexpr Target targets[] = {{"gfx90a", 0x3f}, {"gfx942", 0x4c}, {"gfx950", 0x4
 std::string ptx_of(const Kernels& kernels) {
   std::string text = ".version 8.0\n.target sm_80\n.address_size 64\n";
   for (const KernelInfo* kernel : kernels) {
-    const std::string name = kernel->name;
-    text += ".visible .entry " + name + "(.param .align 8 .b8 " + name + "_param_0[" +
-            std::to_string(kernel->args_bytes) + "]) { ret; }\n";
+    text += fmt::format(".visible .entry {0}(.param .align 8 .b8 {0}_param_0[{1}]) {{ ret; }}\n", kernel->name,
+                        kernel->args_bytes);
   }
   return text + '\0';
 }
