@@ -32,7 +32,7 @@ struct Pairs {
   static constexpr int size = 2 * lanes;
   using Loaded = __m512i;
   static Loaded load(const Bf16* p, AllLanes) { return _mm512_loadu_si512(p); }
-  static Loaded load(const Bf16* p, FirstLanes extent) {
+  INGOT_MASKED Loaded load(const Bf16* p, FirstLanes extent) {
     return _mm512_maskz_loadu_epi16((1U << extent.count) - 1U, p);
   }
 };
