@@ -16,9 +16,9 @@ using ops::testing::OpCase;
 using ops::testing::Outcome;
 using ops::testing::Verdict;
 
-bool is_timed(const OpCase& each, DeviceKind kind) {
+bool is_timed(const OpCase& each, DeviceKind kind, bool small) {
   if (each.flops + each.bytes <= 0) return false;
-  if (kind == DeviceKind::sim) return !each.timing_only;
+  if (small || kind == DeviceKind::sim) return !each.timing_only;
   return each.timing_only && each.large == (kind != DeviceKind::cpu);
 }
 
@@ -94,7 +94,7 @@ std::vector<OpTime> OpBench::time(const runtime::PeakRates& most, const std::fun
   const bool on_cpu = runtime_.device->kind() == DeviceKind::cpu;
   std::vector<OpTime> times;
   for (const OpCase& each : ops::testing::op_cases()) {
-    if (!wanted(each.op) || !is_timed(each, runtime_.device->kind())) continue;
+    if (!wanted(each.op) || !is_timed(each, runtime_.device->kind(), options_.small)) continue;
     OpTime time{.op = each.op, .name = each.name};
     time.seconds = ops::testing::time_case(context_, each, options_.seconds);
     time.flops = each.flops / time.seconds;

@@ -21,6 +21,7 @@ struct OpOptions {
   std::optional<int64_t> threads;
   double seconds = 0.2;  // of timing per case
   bool check = false;    // a wrong result is reported and does not stop
+  bool small = false;    // times the compared cases, as on a simulated GPU
 };
 
 // The names of all ops, in the order of the op table.

@@ -38,6 +38,7 @@ class BenchOp : public Command {
     arguments.option("threads", options_.threads, "CPU threads (default: all)");
     arguments.option("seconds", options_.seconds, "seconds of timing per case");
     arguments.flag("check", options_.check, "only compare; do not stop at a wrong result, and report all of them");
+    arguments.flag("small", options_.small, "time the small cases that are compared, not those of the device's size");
     arguments.flag("host-time", host_time_, "time the host's part of a call: argument checks and dispatch");
     arguments.flag("list", list_, "print the names of ops and stop");
     arguments.example("ingot bench op matmul attention");

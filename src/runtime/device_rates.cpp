@@ -47,14 +47,13 @@ double datasheet_bf16(const std::string& model) {
 }
 
 GpuRates measure_gpu(Device& device, const ops::Registry& registry) {
-  const bool simulated = device.kind() == DeviceKind::sim;
-  const int64_t side = simulated ? 64 : 8192;
-  const int64_t copied = simulated ? 4096 : int64_t{1} << 28;
-  const size_t bytes = Arena::footprint(DType::bf16, {side, side});
-  Arena memory(device, std::max(3 * bytes, 2 * Arena::footprint(DType::bf16, {copied})), "measuring");
+  // Sizes grow from small ones until a call takes this long, so that a simulated device is not given an hour's work.
+  constexpr double long_call = 1e-3;  // seconds
+  constexpr int64_t max_side = 8192;
+  constexpr int64_t max_copied = int64_t{1} << 28;
   Arena scratch;
   ops::Context context{device, registry, scratch, nullptr};
-  RandomPool random(1, copied);
+  RandomPool random(1, max_copied);
   const auto timed = [&](const Tensor& result, int calls, auto op) {
     op();
     const double seconds = seconds_of([&] {
@@ -64,25 +63,30 @@ GpuRates measure_gpu(Device& device, const ops::Registry& registry) {
     });
     return seconds / calls;
   };
-  const auto allocate = [&](const Shape& shape) {
-    const Tensor tensor = memory.allocate(DType::bf16, shape);
-    random.fill(device, tensor, 1);
-    return tensor;
-  };
   GpuRates rates{};
-  {
-    const Arena::Scope scope(memory);
-    const Tensor a = allocate({side, side});
-    const Tensor b = allocate({side, side});
-    const Tensor c = allocate({side, side});
-    const double seconds = timed(c, 10, [&] { ops::matmul(context, c, a, b, {.transpose_b = true}); });
+  double seconds = 0;
+  for (int64_t side = 64; side <= max_side && seconds < long_call; side *= 2) {
+    Arena memory(device, 3 * Arena::footprint(DType::bf16, {side, side}), "measuring");
+    const auto allocate = [&] {
+      const Tensor tensor = memory.allocate(DType::bf16, {side, side});
+      random.fill(device, tensor, 1);
+      return tensor;
+    };
+    const Tensor a = allocate();
+    const Tensor b = allocate();
+    const Tensor c = allocate();
+    seconds = timed(c, 10, [&] { ops::matmul(context, c, a, b, {.transpose_b = true}); });
     rates.gemm = 2.0 * static_cast<double>(side * side * side) / seconds;
   }
-  const Arena::Scope scope(memory);
-  const Tensor from = allocate({copied});
-  const Tensor to = allocate({copied});
-  const double seconds = timed(to, 20, [&] { ops::scale(context, to, from, 1.0F); });
-  rates.copied = 2.0 * static_cast<double>(from.bytes()) / seconds;
+  seconds = 0;
+  for (int64_t copied = 4096; copied <= max_copied && seconds < long_call; copied *= 4) {
+    Arena memory(device, 2 * Arena::footprint(DType::bf16, {copied}), "measuring");
+    const Tensor from = memory.allocate(DType::bf16, {copied});
+    const Tensor to = memory.allocate(DType::bf16, {copied});
+    random.fill(device, from, 1);
+    seconds = timed(to, 20, [&] { ops::scale(context, to, from, 1.0F); });
+    rates.copied = 2.0 * static_cast<double>(from.bytes()) / seconds;
+  }
   return rates;
 }
 

@@ -18,11 +18,11 @@ double datasheet_bf16(const std::string& model);
 // A GPU's rates with the implementations that would run (the vendor's library takes precedence over our kernels), on
 // random numbers.
 struct GpuRates {
-  double gemm;    // FLOP/s of bf16 matrix multiplication, 8192-cubes
-  double copied;  // bytes/s, read plus written, of a copy much larger than the caches
+  double gemm;    // FLOP/s of bf16 matrix multiplication, up to 8192-cubes
+  double copied;  // bytes/s, read plus written, of a copy of up to 512 MiB
 };
-// Allocates 1.5 GiB of the device's memory during the call. On a simulated device the matrices are 64-cubes, so its
-// rates are meaningless.
+// Both are measured at the smallest size whose call takes a millisecond; on a simulated device that says nothing about
+// a real one. Allocates at most 1 GiB of the device's memory during the call.
 GpuRates measure_gpu(Device& device, const ops::Registry& registry);
 
 // The key of a CPU's rates in the cache. `ranks`: number of ranks on this machine, which compute at the same time.

@@ -1,4 +1,4 @@
-// Runs that move between devices, `ingot bench` and tools/gpu_check, on simulated GPUs.
+// Runs that move between devices, `ingot bench` and tools/gpu_check, on simulated GPUs and on the strict driver.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "tests/e2e/program.h"
+#include "tests/e2e/strict_driver.h"
 #include "tests/locations.h"
 #include "tests/sanitized.h"
 
@@ -208,17 +209,21 @@ TEST(Bench, ProfilesAStep) {
   EXPECT_TRUE(without.at("profile").is_null());
 }
 
-// The whole script: what it runs, what it stores, and what it reports.
-TEST(GpuCheck, RunsResumesAndReports) {
+// The whole script on the strict driver: what it runs, what it stores, and what it reports.
+class GpuCheck : public testing::TestWithParam<std::string> {};
+
+TEST_P(GpuCheck, RunsResumesAndReports) {
   const Program program;
   make_home(program / "home");
   const fs::path out = program / "check";
-  const std::string device = sanitized ? "cpu" : "sim64";  // in the sanitizer build smaller tests cover the simulation
+  const std::string device = GetParam();
+  const std::string settings = std::string("devices=1,arch=") + (device == "cuda:0" ? "sm_90" : "gfx942");
   const auto check = [&](const std::string& words) {
-    const std::string command =
-        "INGOT_HOME=" + (program / "home").string() + " INGOT_EXECUTABLE=" + std::string(ingot_executable) +
-        " INGOT_COMMIT=tested INGOT_PYTHON=/nowhere " + std::string(source_root) + "/tools/gpu_check " + words +
-        " --tiny --device " + device + " --out " + out.string() + " >" + (program / "output").string() + " 2>&1";
+    const std::string command = on_strict_driver(settings) + "INGOT_HOME=" + (program / "home").string() +
+                                " INGOT_EXECUTABLE=" + ingot_with_test_code +
+                                " INGOT_COMMIT=tested INGOT_PYTHON=/nowhere " + std::string(source_root) +
+                                "/tools/gpu_check " + words + " --tiny --device " + device + " --out " + out.string() +
+                                " >" + (program / "output").string() + " 2>&1";
     return std::system(command.c_str());
   };
   ASSERT_EQ(check("parity"), 0) << read(program / "output");
@@ -269,6 +274,12 @@ TEST(GpuCheck, RunsResumesAndReports) {
     EXPECT_NE(page.find(words), std::string::npos) << "'" << words << "' not found in:\n" << page;
   }
 }
+
+// In the sanitizer builds smaller tests cover the simulation.
+INSTANTIATE_TEST_SUITE_P(Devices, GpuCheck,
+                         testing::ValuesIn(sanitized ? std::vector<std::string>{"cpu"}
+                                                     : std::vector<std::string>{"cuda:0", "hip:0"}),
+                         [](const auto& info) { return info.param.substr(0, info.param.find(':')); });
 
 // A step's losses and gradient norms are compared with the CPU's after updates by the optimizer.
 TEST(Bench, TrainsWithEveryOptimizerAndTypeOfState) {

@@ -7,6 +7,7 @@
 
 #include "backend/gpu/runtime/first_gpu.h"
 #include "tensor/arena.h"
+#include "tests/backend/gpu/amd_image.h"
 #include "tests/backend/gpu/fake_device.h"
 #include "tests/backend/gpu/fake_driver.h"
 
@@ -22,10 +23,15 @@ std::string message_of(const std::function<void()>& body) {
   return {};
 }
 
-constexpr unsigned char image[3] = {};
-constexpr CodeObject code[] = {{"a.gpu.cpp", "cuda", image, image + 1},
-                               {"a.gpu.cpp", "gfx90a", image + 1, image + 2},
-                               {"a.gpu.cpp", "gfx942", image + 2, image + 3}};
+constexpr unsigned char fatbin[1] = {};
+// With the flags "sramecc any" and "xnack any" of code for all settings.
+constexpr AmdImage gfx90a = amd_image(0x53f), gfx942 = amd_image(0x54c), gfx950 = amd_image(0x54f);
+constexpr CodeObject object(const char* file, const char* architecture, const AmdImage& image) {
+  return {file, architecture, image.data(), image.data() + image.size()};
+}
+constexpr CodeObject code[] = {{"a.gpu.cpp", "cuda", fatbin, fatbin + 1},
+                               object("a.gpu.cpp", "gfx90a", gfx90a),
+                               object("a.gpu.cpp", "gfx942", gfx942)};
 constexpr KernelInfo kernel{"a.gpu.cpp", "some_kernel", 64, sizeof(int), nullptr, nullptr};
 
 class DriverDeviceTest : public testing::Test {
@@ -54,29 +60,64 @@ TEST_F(DriverDeviceTest, LoadsCodeOnceAndPassesTheKernelArguments) {
   launch(*gpu);
   launch(*gpu, {6, 1}, 60000);
   launch(*gpu, {7, 1}, 60000);
-  EXPECT_EQ(calls(), (Calls{"load a.gpu.cpp", "function some_kernel", "launch some_kernel 5 64 7 on 1 in stream0",
+  EXPECT_EQ(calls(), (Calls{"load a.gpu.cpp cuda", "function some_kernel", "launch some_kernel 5 64 7 on 1 in stream0",
                             "shared 60000", "launch some_kernel 6 64 7 on 1 in stream0",
                             "launch some_kernel 7 64 7 on 1 in stream0"}));
 }
 
-TEST_F(DriverDeviceTest, TakesTheArchitectureFromTheCodeThatLoads) {
-  state_.runs = "gfx942";
+// By its ELF header, and without trying others: drivers differ in how they refuse those.
+TEST_F(DriverDeviceTest, LoadsTheCodeOfItsArchitecture) {
+  state_.architecture = "gfx942";
   const auto gpu = device(DeviceKind::hip, 0);
   EXPECT_EQ(gpu->name(), "hip:0");
   EXPECT_EQ(gpu->arch(), "gfx942");
   EXPECT_EQ(gpu->warp_width(), 64);
+  EXPECT_EQ(calls(), (Calls{"load a.gpu.cpp gfx942"}));
+}
+
+TEST_F(DriverDeviceTest, ReportsHowTheDriverRefusesItsCode) {
+  state_.fails = "load";
+  EXPECT_EQ(message_of([&] { device(); }),
+            "cuda:1 (FakeGPU, sm_90): the driver refuses the code of a.gpu.cpp for cuda: no binary");
+}
+
+TEST(CodeObjects, AreForTheArchitectureOfTheirHeader) {
+  EXPECT_EQ(elf_architecture(code[1]), "gfx90a");
+  EXPECT_EQ(elf_architecture(object("", "", gfx950)), "gfx950");
+  const AmdImage gfx1100 = amd_image(0x041), gfx900 = amd_image(0x02c);
+  EXPECT_EQ(elf_architecture(object("", "", gfx1100)), "gfx1100");
+  EXPECT_EQ(elf_architecture(object("", "", gfx900)), "");
+  EXPECT_EQ(elf_architecture({"", "", gfx942.data(), gfx942.data() + 63}), "");
+  AmdImage other = gfx942;
+  other[18] = 62;  // x86-64
+  EXPECT_EQ(elf_architecture(object("", "", other)), "");
+  EXPECT_EQ(elf_architecture(code[0]), "");
+}
+
+TEST(CodeObjects, RunOnTheirArchitecture) {
+  EXPECT_TRUE(runs_on(code[2], "gfx942"));
+  EXPECT_FALSE(runs_on(code[2], "gfx90a"));
+  EXPECT_FALSE(runs_on(code[2], "gfx94"));
+  const AmdImage unknown = amd_image(0);
+  EXPECT_FALSE(runs_on(object("", "gfx942", unknown), ""));
+  for (const char* architecture : {"sm_80", "sm_89", "sm_90", "sm_100", "sm_121"}) {
+    EXPECT_TRUE(runs_on(code[0], architecture)) << architecture;
+  }
+  for (const char* architecture : {"sm_75", "sm_", "", "gfx942"}) {
+    EXPECT_FALSE(runs_on(code[0], architecture)) << architecture;
+  }
 }
 
 // The fake ROCm SMI knows this device's address; the fake NVML does not.
 TEST_F(DriverDeviceTest, ReadsEnergyFromItsVendorsLibrary) {
   const ScopedVariable nvml("INGOT_NVML_LIBRARY", INGOT_FAKE_NVML);
   const ScopedVariable rocm("INGOT_ROCM_SMI_LIBRARY", INGOT_FAKE_ROCM_SMI);
-  state_.runs = "gfx942";
+  state_.architecture = "gfx942";
   const auto amd = device(DeviceKind::hip, 0);
   const std::optional<double> before = amd->joules();
   ASSERT_TRUE(before);
   EXPECT_NEAR(amd->joules().value() - *before, 0.5, 1e-6);
-  state_.runs = "cuda";
+  state_.architecture = "sm_90";
   EXPECT_EQ(device(DeviceKind::cuda, 0)->joules(), std::nullopt);
 }
 
@@ -186,7 +227,7 @@ TEST_F(DriverDeviceTest, RefusesToRecordWhatCannotBeReplayed) {
 TEST_F(DriverDeviceTest, GraphsAreOnForCudaAndOptionalForHip) {
   EXPECT_TRUE(device()->replays());
   EXPECT_FALSE(device(DeviceKind::cuda, 0, {.replays = false})->replays());
-  state_.runs = "gfx90a";
+  state_.architecture = "gfx90a";
   EXPECT_FALSE(device(DeviceKind::hip)->replays());
   EXPECT_TRUE(device(DeviceKind::hip, 0, {.replays = true})->replays());
 }
@@ -230,9 +271,12 @@ TEST_F(DriverDeviceTest, OutOfMemoryErrorsNameTheArena) {
 TEST_F(DriverDeviceTest, RefusesMissingDevicesAndDevicesWithoutCode) {
   EXPECT_NE(message_of([&] { device(DeviceKind::cuda, 2); }).find("'cuda:2' does not exist: there are 2 devices"),
             std::string::npos);
-  state_.runs = "gfx000";
+  state_.architecture = "gfx1030";
   EXPECT_EQ(message_of([&] { device(DeviceKind::hip, 0); }),
-            "hip:0 (FakeGPU): this build has no code of a.gpu.cpp for this device, only for: gfx90a, gfx942");
+            "hip:0 (FakeGPU, gfx1030): this build has no code of a.gpu.cpp for this device, only for: gfx90a, gfx942");
+  state_.architecture = "sm_75";
+  EXPECT_EQ(message_of([&] { device(); }),
+            "cuda:1 (FakeGPU, sm_75): this build has no code of a.gpu.cpp for this device, only for: cuda");
   EXPECT_NE(message_of([&] {
               make_device(std::make_shared<FakeDriver>(state_, DeviceKind::cuda, code), 0, {.code = {}});
             }).find("this build has no GPU code"),
@@ -259,7 +303,7 @@ class FirstGpuTest : public testing::Test {
         for (int64_t i = 0; i < a.n; ++i) a.y[i] = a.factor * a.x[i];
       };
     }
-    state_[1].runs = "gfx942";
+    state_[1].architecture = "gfx942";
   }
   FirstGpu first(bool cuda = true, bool hip = true) {
     std::vector<FoundDriver> drivers(2);
@@ -269,8 +313,8 @@ class FirstGpuTest : public testing::Test {
     if (hip) drivers[1].driver = std::make_unique<FakeDriver>(state_[1], DeviceKind::hip, elementwise);
     return first_gpu(std::move(drivers), {.code = elementwise});
   }
-  static constexpr CodeObject elementwise[] = {{"elementwise.gpu.cpp", "cuda", image, image + 1},
-                                               {"elementwise.gpu.cpp", "gfx942", image + 1, image + 2}};
+  static constexpr CodeObject elementwise[] = {{"elementwise.gpu.cpp", "cuda", fatbin, fatbin + 1},
+                                               object("elementwise.gpu.cpp", "gfx942", gfx942)};
   FakeDriverState state_[2];
 };
 

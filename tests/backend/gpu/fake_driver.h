@@ -15,8 +15,9 @@ namespace ingot::gpu {
 
 struct FakeDriverState {
   std::vector<std::string> calls;
-  std::string runs = "cuda";  // the architecture whose code it accepts
-  // The call that fails: "launch", "copy", "wait", "end_recording" or "devices". With "late" events stay pending.
+  std::string architecture = "sm_90";
+  // The call that fails: "load", "launch", "copy", "wait", "end_recording" or "devices". With "late" events stay
+  // pending.
   std::string fails;
   int devices = 2;
   std::function<void(const std::string& kernel, const void* args)> compute;  // runs at each launch, if set
@@ -37,7 +38,7 @@ class FakeDriver : public Driver {
   }
   std::string device_name(int) override { return "FakeGPU"; }
   size_t memory_bytes(int) override { return 1000; }
-  std::string architecture(int) override { return kind_ == DeviceKind::cuda ? "sm_90" : ""; }
+  std::string architecture(int) override { return state_.architecture; }
   std::string pci_address(int device) override { return "0000:0" + std::to_string(device + 3) + ":00.0"; }
   void use(int device) override { used_ = device; }
   void* context() override { return &used_; }
@@ -85,12 +86,11 @@ class FakeDriver : public Driver {
   }
 
   Module load(const void* image) override {
+    fail("load", "no binary");
     for (const CodeObject& code : code_) {
-      if (code.begin != image || code.architecture != state_.runs) continue;
-      note("load " + std::string(code.file));
-      return const_cast<unsigned char*>(code.begin);
+      if (code.begin == image) note("load " + std::string(code.file) + " " + std::string(code.architecture));
     }
-    return nullptr;
+    return const_cast<void*>(image);
   }
   Function function(Module, const char* name) override {
     note(std::string("function ") + name);

@@ -29,8 +29,7 @@ class Driver {
 
   virtual std::string device_name(int device) = 0;
   virtual size_t memory_bytes(int device) = 0;
-  // The architecture that code objects must match: "sm_90"; empty if the driver does not report it (HIP: it follows
-  // from which code object loads).
+  // The architecture that code objects must match: "sm_90", "gfx942".
   virtual std::string architecture(int device) = 0;
   virtual std::string pci_address(int device) = 0;  // "0000:3b:00.0"
   // Makes the device the calling thread's current one; the functions below act on it.
@@ -63,7 +62,8 @@ class Driver {
   virtual bool done(EventHandle event) = 0;
   virtual void wait(EventHandle event) = 0;
 
-  // Null if the image has no code for this device.
+  // `image`: a fatbin, PTX or an ELF file that the device can run (code_objects.h). The codes by which drivers refuse
+  // another one differ between versions.
   virtual Module load(const void* image) = 0;
   virtual Function function(Module module, const char* name) = 0;
   // Raises the function's limit of dynamic shared memory to `bytes`.

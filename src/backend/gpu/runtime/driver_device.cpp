@@ -32,10 +32,9 @@ class DriverDevice : public GpuDevice {
     if (settings_.code.empty()) {
       throw_hint(ErrorKind::unavailable, "build with ./run build --gpu all", "this build has no GPU code");
     }
-    const std::string_view first_file = settings_.code.front().file;
-    code_architecture_ = find_code(first_file, modules_[first_file]);
     architecture_ = driver_->architecture(index_);
-    if (architecture_.empty()) architecture_ = code_architecture_;
+    const std::string_view first_file = settings_.code.front().file;
+    modules_[first_file] = load_code(first_file);
     handle(Stream::compute);
     handle(Stream::copy);
   }
@@ -70,7 +69,7 @@ class DriverDevice : public GpuDevice {
       return std::nullopt;  // a failing energy counter must not end the run
     }
   }
-  int warp_width() const override { return code_architecture_.starts_with("gfx9") ? 64 : 32; }
+  int warp_width() const override { return architecture_.starts_with("gfx9") ? 64 : 32; }
 
   std::string address() const override { return driver_->pci_address(index_); }
   void* native_stream(Stream stream) const override { return handle(stream); }
@@ -354,31 +353,33 @@ class DriverDevice : public GpuDevice {
     if (found != kernels_.end()) return found->second;
     refuse_to_record("a kernel is loaded");
     Driver::Module& module = modules_[kernel.file];
-    if (module == nullptr) find_code(kernel.file, module);
+    if (module == nullptr) module = load_code(kernel.file);
     return kernels_[kernel.name] = {driver_->function(module, kernel.name)};
   }
 
-  // Loads the code object of a source file that this device can run; returns the architecture it was compiled for.
-  std::string find_code(std::string_view file, Driver::Module& module) {
+  // Loads the code object of a source file for this device's architecture.
+  Driver::Module load_code(std::string_view file) {
     std::string available;
     for (const CodeObject& code : settings_.code) {
       const bool cuda = code.architecture == "cuda";
       if (code.file != file || cuda != (kind() == DeviceKind::cuda)) continue;
       available += fmt::format("{}{}", available.empty() ? "" : ", ", code.architecture);
-      module = driver_->load(code.begin);
-      if (module != nullptr) return std::string(code.architecture);
+      if (!runs_on(code, architecture_)) continue;
+      try {
+        return driver_->load(code.begin);
+      } catch (const Error& error) {
+        throw_error(error.kind(), "{} ({}, {}): the driver refuses the code of {} for {}: {}", name(),
+                    driver_->device_name(index_), architecture_, file, code.architecture, error.message());
+      }
     }
-    const std::string architecture = driver_->architecture(index_);
-    throw_error(ErrorKind::unavailable, "{} ({}{}{}): this build has no code of {} for this device, only for: {}",
-                name(), driver_->device_name(index_), architecture.empty() ? "" : ", ", architecture, file,
-                available.empty() ? "none" : available);
+    throw_error(ErrorKind::unavailable, "{} ({}, {}): this build has no code of {} for this device, only for: {}",
+                name(), driver_->device_name(index_), architecture_, file, available.empty() ? "none" : available);
   }
 
   std::shared_ptr<Driver> driver_;
   int index_;
   DriverDeviceSettings settings_;
   std::string architecture_;
-  std::string code_architecture_;
   // Those of collective operations and messages are made when they are used.
   mutable std::array<Driver::StreamHandle, num_streams> streams_{};
   std::unordered_map<std::string_view, Driver::Module> modules_;

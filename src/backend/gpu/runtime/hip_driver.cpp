@@ -43,6 +43,9 @@ class HipDriver : public ModuleDriver {
     bind(api_.LaunchKernel, "hipModuleLaunchKernel");
     bind(get_error_name_, "hipGetErrorName");
     bind(set_device_, "hipSetDevice");
+    // ROCm 6 changed the struct and gave it a function of its own.
+    const bool changed = has("hipGetDevicePropertiesR0600");
+    bind(get_properties_, changed ? "hipGetDevicePropertiesR0600" : "hipGetDeviceProperties");
   }
 
   DeviceKind kind() const override { return DeviceKind::hip; }
@@ -50,16 +53,33 @@ class HipDriver : public ModuleDriver {
     const int version = version_number("the runtime's version");
     return fmt::format("HIP {}.{}.{}", version / 10'000'000, version / 100'000 % 100, version % 100'000);
   }
-  std::string architecture(int) override { return {}; }
+  // hipDeviceProp_t::gcnArchName ("gfx90a:sramecc+:xnack-") without its features. The place of that text in the struct
+  // depends on the version of ROCm; it is the only one behind the name that begins like this.
+  std::string architecture(int device) override {
+    std::vector<char> properties(max_properties_bytes);
+    check(get_properties_(properties.data(), device), "a device's properties");
+    const std::string_view all(properties.data() + name_bytes, properties.size() - name_bytes);
+    const size_t begin = all.find("gfx");
+    if (begin == std::string_view::npos) {
+      throw_hint(ErrorKind::unavailable, "use ROCm 5 or later", "HIP: the runtime reports no architecture of device {}",
+                 device);
+    }
+    return std::string(
+        all.substr(begin, all.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-", begin) - begin));
+  }
   void use(int device) override { check(set_device_(device), fmt::format("device {}", device)); }
   void* context() override { return nullptr; }
   void set_max_dynamic_shared(Function, size_t) override {}  // a kernel may always use all shared memory of a workgroup
 
  private:
+  static constexpr size_t name_bytes = 256;                         // hipDeviceProp_t begins with char name[256]
+  static constexpr size_t max_properties_bytes = size_t{64} << 10;  // ROCm 6: 1,472
+
   const char* error_name(Status status) const override { return get_error_name_(status); }
 
   const char* (*get_error_name_)(Status) = nullptr;
   Status (*set_device_)(int) = nullptr;
+  Status (*get_properties_)(void*, int) = nullptr;
 };
 
 }  // namespace

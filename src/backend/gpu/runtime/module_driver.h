@@ -103,9 +103,7 @@ class ModuleDriver : public Driver {
 
   Module load(const void* image) override {
     Module module = nullptr;
-    const Status status = api_.ModuleLoadData(&module, image);
-    if (status == no_binary_for_gpu || status == invalid_image || status == unsupported_ptx_version) return nullptr;
-    check(status, "loading device code");
+    check(api_.ModuleLoadData(&module, image), "loading device code");
     return module;
   }
   Function function(Module module, const char* name) override {
@@ -189,6 +187,7 @@ class ModuleDriver : public Driver {
   void bind(Function*& function, const char* name) const {
     library_->bind(function, name);
   }
+  bool has(const char* name) const { return library_->has(name); }
   int version_number(std::string_view what) const {
     int version = 0;
     check(api_.GetVersion(&version), what);
@@ -211,9 +210,6 @@ class ModuleDriver : public Driver {
 
  private:
   static constexpr Status out_of_memory = 2;
-  static constexpr Status invalid_image = 200;
-  static constexpr Status no_binary_for_gpu = 209;
-  static constexpr Status unsupported_ptx_version = 222;  // CUDA only
   static constexpr Status not_ready = 600;
   static constexpr unsigned non_blocking = 1;   // CU_STREAM_NON_BLOCKING, hipStreamNonBlocking
   static constexpr unsigned without_times = 2;  // CU_EVENT_DISABLE_TIMING, hipEventDisableTiming

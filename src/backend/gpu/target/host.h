@@ -10,16 +10,18 @@
 #define GPU_KERNEL(NAME, Args, THREADS) GPU_KERNEL_OF(NAME, Args, THREADS, 0)
 #define GPU_KERNEL_WARPS(NAME, Args, WARPS) GPU_KERNEL_OF(NAME, Args, 0, WARPS)
 #define GPU_KERNEL_PAIRED(NAME, Args, WARPS) GPU_KERNEL_WARPS(NAME, Args, WARPS)
-#define GPU_KERNEL_OF(NAME, Args, THREADS, WARPS)                                        \
-  namespace ingot::gpu {                                                                 \
-  namespace sim32 {                                                                      \
-  void NAME(const void* args);                                                           \
-  }                                                                                      \
-  namespace sim64 {                                                                      \
-  void NAME(const void* args);                                                           \
-  }                                                                                      \
-  inline constexpr Kernel<Args> NAME{                                                    \
-      {__FILE_NAME__, #NAME, THREADS, sizeof(Args), &sim32::NAME, &sim64::NAME, WARPS}}; \
+#define GPU_KERNEL_OF(NAME, Args, THREADS, WARPS)                                                  \
+  namespace ingot::gpu {                                                                           \
+  namespace sim32 {                                                                                \
+  void NAME(const void* args);                                                                     \
+  }                                                                                                \
+  namespace sim64 {                                                                                \
+  void NAME(const void* args);                                                                     \
+  }                                                                                                \
+  inline constexpr Kernel<Args> NAME{                                                              \
+      {__FILE_NAME__, #NAME, THREADS, sizeof(Args), &sim32::NAME, &sim64::NAME, WARPS}};           \
+  [[gnu::section("ingot_kernels"), gnu::used]] static constexpr const KernelInfo* NAME##_in_list = \
+      &NAME.info; /* kernels() */                                                                  \
   }
 #define GPU_KERNEL_TYPES(NAME, Args, THREADS)                       \
   GPU_KERNEL(NAME##_f32, Args, THREADS)                             \

@@ -79,6 +79,13 @@ EXPORT(cuDeviceGetPCIBusId, hipDeviceGetPCIBusId)(char* address, int bytes, int 
 }
 #if defined(FAKE_HIP)
 EXPORT(, hipSetDevice)(int ordinal) { return ordinal == 0 || ordinal == 1 ? success : invalid_device; }
+// hipDeviceProp_tR0600: 1,472 bytes, name first, gcnArchName from byte 1,160 on.
+EXPORT(, hipGetDevicePropertiesR0600)(char* properties, int ordinal) {
+  std::memset(properties, 0, 1472);
+  std::strcpy(properties, "Fake gfx");
+  std::strcpy(properties + 1160, "gfx90a:sramecc+:xnack-");
+  return ordinal == 0 || ordinal == 1 ? success : invalid_device;
+}
 extern "C" __attribute__((visibility("default"))) const char* hipGetErrorName(int status) {
   return status == out_of_memory ? STATUS_NAME : "hipErrorOther";
 }
