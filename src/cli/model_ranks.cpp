@@ -16,7 +16,7 @@ int on_rank(const runtime::ModelOptions& options, const train::ParallelRecipe& p
             FunctionRef<int(const runtime::ModelRank&)> work) {
   runtime::Runtime runtime = runs::open_rank_runtime(options.device, options.threads, {}, rank);
   const runtime::CollectivesChoice choice = runs::choose_collectives(parallel, *runtime.device, rank.grid);
-  const runtime::DeviceCollectives collectives(choice, *runtime.device, rank.grid, false,
+  const runtime::DeviceCollectives collectives(choice, *runtime.device, rank.grid, {},
                                                static_cast<double>(parallel.timeout_s));
   try {
     const std::shared_ptr<comm::DeviceCommunicator>& communicator = collectives.grid().on_device.tp;

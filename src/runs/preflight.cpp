@@ -99,7 +99,7 @@ Preflight measure(const train::Recipe& recipe, const Rank& rank) {
   runtime::Runtime runtime = open_rank_runtime(recipe.device, recipe.threads.value, train::cpus_of(recipe), rank);
   Device& device = *runtime.device;
   const runtime::CollectivesChoice choice = choose_collectives(recipe.parallel, device, rank.grid);
-  const runtime::DeviceCollectives collectives(choice, device, rank.grid, false,
+  const runtime::DeviceCollectives collectives(choice, device, rank.grid, {},
                                                static_cast<double>(recipe.parallel.timeout_s));
   const comm::Grid& grid = collectives.grid();
   Preflight result;

@@ -232,9 +232,10 @@ int Runner::run_rank(const Rank& launched) {
   if (first && recipe.parallel.replicas() * recipe.parallel.tp > 1 && !runtime.device->host_visible())
     log.info("ranks exchange gradients and weights {}", collectives.text);
   // Before the available memory is measured: a library takes some.
-  const runtime::DeviceCollectives device_collectives(collectives, *runtime.device, launched.grid,
-                                                      share.gathers_weights(),
-                                                      static_cast<double>(recipe.parallel.timeout_s));
+  const runtime::DeviceCollectives device_collectives(
+      collectives, *runtime.device, launched.grid,
+      {.gathers_weights = share.gathers_weights(), .passes_keys = share.cp_comm_type == spec::CpCommType::p2p},
+      static_cast<double>(recipe.parallel.timeout_s));
   Rank rank = launched;
   rank.grid = device_collectives.grid();
   try {

@@ -97,7 +97,7 @@ void try_out(comm::DeviceCommunicator& ranks, Device& device) {
 }  // namespace
 
 DeviceCollectives::DeviceCollectives(const CollectivesChoice& choice, Device& device, comm::Grid grid,
-                                     bool gathers_weights, double timeout_s)
+                                     CollectiveUses uses, double timeout_s)
     : grid_(std::move(grid)), has_library_(choice.library != nullptr), watch_(device) {
   if (!has_library_) return;
   auto& gpu = dynamic_cast<gpu::GpuDevice&>(device);
@@ -110,10 +110,10 @@ DeviceCollectives::DeviceCollectives(const CollectivesChoice& choice, Device& de
   if (grid_.ep.size() > 1 && grid_.expert_shard.size() > 1)
     made.expert_shard = make(grid_.expert_shard, "expert shard", Stream::reduce);
   if (grid_.replicas.size() > 1) made.replicas = make(grid_.replicas, "replicas", Stream::reduce);
-  if (grid_.shard.size() > 1 && gathers_weights) made.weights = make(grid_.weights, "weights", Stream::gather);
-  if (grid_.ep.size() > 1 && grid_.expert_weights.size() > 1 && gathers_weights)
+  if (grid_.shard.size() > 1 && uses.gathers_weights) made.weights = make(grid_.weights, "weights", Stream::gather);
+  if (grid_.ep.size() > 1 && grid_.expert_weights.size() > 1 && uses.gathers_weights)
     made.expert_weights = make(grid_.expert_weights, "expert weights", Stream::gather);
-  if (grid_.cp.size() > 1) made.cp = make(grid_.cp, "cp", Stream::compute);
+  if (grid_.cp.size() > 1) made.cp = make(grid_.cp, "cp", uses.passes_keys ? Stream::gather : Stream::compute);
   if (grid_.ep.size() > 1) made.ep = make(grid_.ep, "ep", Stream::compute);
   if (grid_.tp.size() > 1) made.tp = make(grid_.tp, "tp", Stream::compute);
   device.set_wait_check([this](double waited_s) {

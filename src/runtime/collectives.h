@@ -21,14 +21,20 @@ struct CollectivesChoice {
 // may differ.
 CollectivesChoice choose_collectives(const Device& device, const comm::Group& ranks, bool simulated);
 
+// What a grid's communicators are for.
+struct CollectiveUses {
+  bool gathers_weights = false;  // Grid::weights and expert_weights are used
+  bool passes_keys = false;      // Grid::cp passes keys and values on while attention is computed
+};
+
 // A grid with communicators of a library. While it exists, what the host waits for on the device ends when another rank
 // fails, and after the time-out (Device::set_wait_check), which a device's own work must not take either.
 class DeviceCollectives {
  public:
-  // Collective over the grid. `gathers_weights`: whether Grid::weights and expert_weights are used. Without a library
-  // the grid stays as it is. Tries the communicators, so that the library takes the memory that it needs. The device
-  // outlives it. Errors: those of gpu::make_nccl_communicator; unavailable when a trial has a wrong result.
-  DeviceCollectives(const CollectivesChoice& choice, Device& device, comm::Grid grid, bool gathers_weights,
+  // Collective over the grid. Without a library the grid stays as it is. Tries the communicators, so that the library
+  // takes the memory that it needs. The device outlives it. Errors: those of gpu::make_nccl_communicator; unavailable
+  // when a trial has a wrong result.
+  DeviceCollectives(const CollectivesChoice& choice, Device& device, comm::Grid grid, CollectiveUses uses,
                     double timeout_s);
   DeviceCollectives(const DeviceCollectives&) = delete;
   DeviceCollectives& operator=(const DeviceCollectives&) = delete;

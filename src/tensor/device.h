@@ -20,8 +20,8 @@ enum class DeviceKind { cpu, cuda, hip, sim };
 const char* name(DeviceKind kind);  // "cpu", "cuda", "hip", "sim"
 
 // A device has in-order streams. Ops run in `compute`; copies that overlap with them run in `copy`, and collective
-// operations between ranks in `gather` (weights) and `reduce` (gradients). Only an Event orders one stream against
-// another.
+// operations between ranks in `gather` (weights; keys and values that pass round a ring) and `reduce` (gradients). Only
+// an Event orders one stream against another.
 enum class Stream { compute, copy, gather, reduce };
 inline constexpr size_t num_streams = 4;
 
