@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Training, prefill, decoding, start-up and memory on this machine's CPU, relative to its peak rates.
 
-  cpu.py [--rounds N] [--steps N] [--parts PART...] [--quick] [--report FILE.md]
+  cpu.py [--rounds N] [--steps N] [--parts PART...] [--jobs PATTERN] [--quick] [--report FILE.md]
 
 Jobs with random weights in the shapes of SmolLM2-135M and a llama of 1.1B:
   - training (`ingot bench train`, which first verifies the job on a small model) in bf16 and fp32, of all weights and with LoRA of
@@ -10,6 +10,7 @@ Jobs with random weights in the shapes of SmolLM2-135M and a llama of 1.1B:
   - prefill and decoding (`ingot bench decode`, verified before) as shares of the measured gemm and read rates, with one thread and
     with all, alternating with llama.cpp's llama-bench;
   - the start-up time of `ingot generate`, the memory of a training job compared with its plan, and AVX2 compared with AVX-512.
+--jobs: of the training jobs those whose shape and name ("smollm2-135m, LoRA, bf16") have a match of the pattern.
 --quick: one short round, to try this script. Needs ./run build, ./run oracles once (it makes build/oracles, whose Python runs
 this) and tools/llamacpp.sh --server, which also makes llama-bench. The numbers are meaningful only on an otherwise idle machine.
 """
@@ -17,6 +18,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import shutil
 import statistics
 import subprocess
@@ -137,7 +139,7 @@ def training_lines(options):
     lines = [f"| job | tokens/s at the peak | tokens/s | share of the peak | wanted | {' | '.join(f'PyTorch, {mode}' for mode in MODES)} "
              "| ratio to the fastest |", f"|---|---|---|---|---|{'---|' * len(MODES)}---|"]
     version = ""
-    for name, shape, sequence, batch, words, wanted in TRAINING:
+    for name, shape, sequence, batch, words, wanted in options.jobs:
         steps = options.steps
         if options.quick:
             sequence, batch = 64, 2
@@ -281,6 +283,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--jobs", default="")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--report", type=pathlib.Path)
     parser.add_argument("--torch", help=argparse.SUPPRESS)
@@ -289,6 +292,11 @@ def main():
         return run_torch(*json.loads(options.torch))
     if options.quick:
         options.rounds = 1
+    if options.steps < 2:
+        parser.error("--steps must be at least 2")
+    options.jobs = [job for job in TRAINING if re.search(options.jobs, f"{job[1]}, {job[0]}")]
+    if not options.jobs:
+        parser.error("--jobs has a match with no training job")
     if "serving" in options.parts and not LLAMA_BENCH.exists():
         sys.exit(f"{LLAMA_BENCH} is not there: tools/llamacpp.sh --server makes it")
     device = next(d for d in ingot("devices")["devices"] if d["name"] == "cpu")
