@@ -116,6 +116,8 @@ GPU_FN void query_gradient(const FlashArgs& args) {
     }
   }
 
+  // The last key that the mask leaves to all queries of the warp: as two conditions it would take more registers.
+  const int last_common = first < end ? first : end - 1;
   int k0 = static_cast<int>(first_key(a.score, tokens.first)) / keys * keys;
   if (k0 < end) stages.begin(0, k, v, k0);
   for (int stage = 0; k0 < end; k0 += keys, stage ^= 1) {
@@ -124,8 +126,7 @@ GPU_FN void query_gradient(const FlashArgs& args) {
     GPU_UNROLL
     for (int j = 0; j < keys; j += mma_k) {
       if (none_attend(first, first + tiles * 16 - 1, k0 + j, k0 + j + mma_k - 1, window)) continue;
-      const bool unmasked =
-          k0 + j + mma_k <= end && all_attend(first, first + tiles * 16 - 1, k0 + j, k0 + j + mma_k - 1, window);
+      const bool unmasked = all_attend(last_common, first + tiles * 16 - 1, k0 + j, k0 + j + mma_k - 1, window);
       MmaAccumulator products[tiles][operand_tiles] = {};
       MmaAccumulator dweights[tiles][operand_tiles] = {};
       multiply(products, q, stages.left(stage), j);
