@@ -14,7 +14,7 @@ namespace {
 
 int on_rank(const runtime::ModelOptions& options, const train::ParallelRecipe& parallel, const runs::Rank& rank,
             FunctionRef<int(const runtime::ModelRank&)> work) {
-  runtime::Runtime runtime = runs::open_rank_runtime(options.device, options.threads, {}, rank);
+  runtime::Runtime runtime = runs::open_rank_runtime(options.device, options.threads, "none", rank);
   const runtime::CollectivesChoice choice = runs::choose_collectives(parallel, *runtime.device, rank.grid);
   const runtime::DeviceCollectives collectives(choice, *runtime.device, rank.grid, {},
                                                static_cast<double>(parallel.timeout_s));

@@ -41,7 +41,7 @@ void refuse_launcher() {
 runtime::Runtime first_runtime(const train::Recipe& recipe, int64_t ranks, const std::optional<MachineFile>& machine) {
   if (machine) return runtime::open_runtime(machine->stand_in(), 1);
   const auto all = static_cast<int>(ranks);
-  return open_runtime_at(recipe.device, recipe.threads.value, train::cpus_of(recipe),
+  return open_runtime_at(recipe.device, recipe.threads.value, train::cpus_of(recipe.affinity),
                          {.ranks = all, .locals = all, .cpu_sharers = ranks});
 }
 

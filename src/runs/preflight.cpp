@@ -10,6 +10,7 @@
 #include "base/machine.h"
 #include "base/strings.h"
 #include "comm/host_communicator.h"
+#include "runs/affinity.h"
 #include "runs/ranks.h"
 #include "runtime/collectives.h"
 #include "runtime/device_rates.h"
@@ -96,7 +97,7 @@ PreflightAxis measure_axis(const char* name, const comm::Group& group, const com
 
 Preflight measure(const train::Recipe& recipe, const Rank& rank) {
   const comm::Group& world = rank.world;
-  runtime::Runtime runtime = open_rank_runtime(recipe.device, recipe.threads.value, train::cpus_of(recipe), rank);
+  runtime::Runtime runtime = open_rank_runtime(recipe.device, recipe.threads.value, recipe.affinity, rank);
   Device& device = *runtime.device;
   const runtime::CollectivesChoice choice = choose_collectives(recipe.parallel, device, rank.grid);
   const runtime::DeviceCollectives collectives(choice, device, rank.grid, {},
@@ -106,9 +107,11 @@ Preflight measure(const train::Recipe& recipe, const Rank& rank) {
   const std::vector<std::string> hosts = world.gather(host_name());
   const std::vector<std::string> devices = world.gather(device.name());
   const std::vector<std::string> cpus = world.gather(format_cpu_list(usable_cpus()));
+  const std::vector<std::string> places = world.gather(describe_place(runtime.cpus, runtime.pci_address));
   world.barrier();
   const std::vector<double> flops = world.gather_one(runtime::measured_gemm(runtime));
-  for (size_t i = 0; i < hosts.size(); ++i) result.ranks.push_back({hosts[i], devices[i], cpus[i], flops[i]});
+  for (size_t i = 0; i < hosts.size(); ++i)
+    result.ranks.push_back({hosts[i], devices[i], cpus[i], flops[i], places[i]});
   const bool divided = grid.replicas.size() > 1;
   if (grid.shard.size() > 1) {
     result.axes.push_back(
@@ -158,6 +161,22 @@ std::string places(const Preflight& result) {
     text += fmt::format("{}{}: {} from {} on, CPUs {}", n > 0 ? "; " : "", host, numbers, first.device, first.cpus);
   }
   return nodes.size() > most ? fmt::format("{}; and {} nodes more", text, nodes.size() - most) : text;
+}
+
+// The places of the first node's ranks, where they are known.
+std::optional<PreflightFinding> binding_finding(const Preflight& result) {
+  constexpr size_t most = 8;
+  const std::string& host = result.ranks.front().host;
+  std::string text;
+  size_t ranks = 0;
+  for (size_t i = 0; i < result.ranks.size(); ++i) {
+    const PreflightRank& rank = result.ranks[i];
+    if (rank.host != host || rank.place.empty() || ++ranks > most) continue;
+    text += fmt::format("{}rank {} on {}: {}", text.empty() ? "" : "; ", i, rank.device, rank.place);
+  }
+  if (text.empty()) return std::nullopt;
+  if (ranks > most) text += fmt::format("; and {} ranks more", ranks - most);
+  return PreflightFinding{"binding", fmt::format("{}: {}", host, text), ""};
 }
 
 PreflightFinding compute_finding(const Preflight& result) {
@@ -232,7 +251,9 @@ void check_ranks(train::Recipe recipe, const std::function<void(const Preflight&
 }
 
 std::vector<PreflightFinding> findings_of(const Preflight& result, const std::optional<MachineFile>& machine) {
-  std::vector<PreflightFinding> findings{{"ranks", places(result), ""}, compute_finding(result)};
+  std::vector<PreflightFinding> findings{{"ranks", places(result), ""}};
+  if (auto binding = binding_finding(result)) findings.push_back(std::move(*binding));
+  findings.push_back(compute_finding(result));
   for (const PreflightAxis& axis : result.axes) findings.push_back(axis_finding(result, axis, machine));
   for (const bool across : {false, true}) {
     if (auto finding = link_finding(result, across)) findings.push_back(std::move(*finding));

@@ -15,6 +15,7 @@ namespace ingot::runs {
 struct PreflightRank {
   std::string host, device, cpus;  // "node7", "cuda:0", "0-7"
   double flops = 0;                // FLOP/s of matrix products in bf16, while all ranks compute
+  std::string place;               // where its threads are bound, and its network adapters (describe_place)
 };
 
 // The groups of ranks along an axis, which communicate at the same time, as in a run.

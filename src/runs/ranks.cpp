@@ -15,6 +15,7 @@
 #include "comm/in_process.h"
 #include "comm/launcher.h"
 #include "comm/mpi.h"
+#include "runs/affinity.h"
 
 namespace ingot::runs {
 
@@ -47,6 +48,20 @@ std::string device_of(const std::string& device, const RankPlace& rank) {
                "device '{}' lists {} devices for {} ranks", device, names.size(), rank.ranks);
   }
   return names[static_cast<size_t>(rank.rank)];
+}
+
+// The same for "auto" too: the first GPU that works says which kind the ranks have, and is closed again.
+std::string device_at(const std::string& device, const RankPlace& rank) {
+  if (rank.ranks == 1) return device;
+  if (device != "auto") return device_of(device, rank);
+  const DeviceKind kind = runtime::open_runtime(device, 1).device->kind();
+  return kind == DeviceKind::cpu ? "cpu" : fmt::format("{}:{}", name(kind), rank.local);
+}
+
+void require_threads(std::optional<int64_t> threads, const RankPlace& rank) {
+  if (!threads || *threads >= rank.ranks) return;
+  throw_hint(ErrorKind::usage, "set threads to at least the number of ranks",
+             "threads: {} is less than the number of ranks, {}", *threads, rank.ranks);
 }
 
 // Number of ranks that may use the same CPUs as this one.
@@ -130,32 +145,27 @@ train::ShardSpec share_of(const train::ParallelRecipe& parallel, int64_t rank) {
 }
 
 runtime::Runtime open_rank_runtime(const std::string& device, std::optional<int64_t> threads,
-                                   const std::vector<int>& cpus, const Rank& rank) {
+                                   const std::string& affinity, const Rank& rank) {
   const comm::Group& world = rank.world;
+  const std::vector<int> cpus = train::cpus_of(affinity);
+  RankPlace place{world.rank(), world.size(), rank.local, rank.locals};
+  if (affinity == "auto") {
+    require_threads(threads, place);
+    return runtime::open_runtime(device_at(device, place), threads ? std::optional(*threads / place.ranks) : threads,
+                                 [&](const std::string& address) { return own_cores(world, address); });
+  }
   const bool shares = world.size() > 1 && !threads && cpus.empty();  // the same on all ranks
-  return open_runtime_at(device, threads, cpus,
-                         {.rank = world.rank(),
-                          .ranks = world.size(),
-                          .local = rank.local,
-                          .locals = rank.locals,
-                          .cpu_sharers = shares ? cpu_sharers(world) : 1});
+  if (shares) place.cpu_sharers = cpu_sharers(world);
+  return open_runtime_at(device, threads, cpus, place);
 }
 
 runtime::Runtime open_runtime_at(const std::string& device, std::optional<int64_t> threads,
                                  const std::vector<int>& cpus, const RankPlace& rank) {
   if (rank.ranks == 1) return runtime::open_runtime(device, threads, cpus);
-  if (threads && *threads < rank.ranks) {
-    throw_hint(ErrorKind::usage, "set threads to at least the number of ranks",
-               "threads: {} is less than the number of ranks, {}", *threads, rank.ranks);
-  }
+  require_threads(threads, rank);
   const int64_t own = threads ? *threads / rank.ranks : automatic_share(cpus, rank);
   require_cpus(cpus, own * rank.locals);
-  const std::vector<int> own_cpus = share_of_cpus(cpus, own, rank.local);
-  if (device != "auto") return runtime::open_runtime(device_of(device, rank), own, own_cpus);
-  runtime::Runtime runtime = runtime::open_runtime(device, own, own_cpus);
-  const DeviceKind kind = runtime.device->kind();
-  if (kind == DeviceKind::cpu || rank.local == 0) return runtime;
-  return runtime::open_runtime(fmt::format("{}:{}", name(kind), rank.local), own, own_cpus);
+  return runtime::open_runtime(device_at(device, rank), own, share_of_cpus(cpus, own, rank.local));
 }
 
 runtime::CollectivesChoice choose_collectives(const train::ParallelRecipe& parallel, const Device& device,

@@ -40,19 +40,19 @@ struct RankPlace {
   int64_t cpu_sharers = 1;    // ranks that may use the same CPUs as this one: launchers may assign CPUs to each
 };
 
-// open_rank_runtime for a rank at this place, which need not have been started.
+// open_rank_runtime for a rank at this place, which need not have been started, with the CPUs that `affinity` lists.
 runtime::Runtime open_runtime_at(const std::string& device, std::optional<int64_t> threads,
                                  const std::vector<int>& cpus, const RankPlace& place);
 
 // Opens this rank's device with its share of the threads. `device`: one per rank, separated by commas; "cpu" or a
 // simulated device, shared by all ranks; or a kind of GPU or "auto", where each rank uses the GPU with its number on
 // its machine. `threads`: total of all ranks; when absent, the ranks of a machine share its cores, unless the launcher
-// has assigned cores to each rank. `cpus`: logical CPUs of the machine to which the threads of its ranks are bound in
-// order, rank after rank; without `threads` they are divided among the ranks. Errors: usage for fewer threads than
-// ranks, for fewer CPUs than threads of the machine's ranks, and for a number of devices other than the number of
-// ranks; those of open_runtime.
+// has assigned cores to each rank. `affinity`, as in a recipe: logical CPUs of the machine to which the threads of its
+// ranks are bound in order, rank after rank; without `threads` they are divided among the ranks; or auto (own_cores,
+// collective); or none. Errors: usage for fewer threads than ranks, for fewer CPUs than threads of the machine's ranks,
+// and for a number of devices other than the number of ranks; those of own_cores and open_runtime.
 runtime::Runtime open_rank_runtime(const std::string& device, std::optional<int64_t> threads,
-                                   const std::vector<int>& cpus, const Rank& rank);
+                                   const std::string& affinity, const Rank& rank);
 
 // What the ranks exchange device memory by, as parallel.collectives says. Collective over the grid. Errors: usage when
 // that cannot be.

@@ -117,7 +117,8 @@ Replay replay(const fs::path& folder, const std::vector<std::string>& overrides,
   }
   const bool fixed_point = recipe.determinism == train::Determinism::bitwise;
 
-  runtime::Runtime runtime = runtime::open_runtime(recipe.device, recipe.threads.value, train::cpus_of(recipe));
+  runtime::Runtime runtime =
+      runtime::open_runtime(recipe.device, recipe.threads.value, train::cpus_of(recipe.affinity));
   const checkpoint::ModelSource source = checkpoint::open_model(recipe.model);
   const spec::ModelSpec model = checkpoint::read_model_spec(source);
   const checkpoint::TextAssets text =

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/machine.h"
@@ -14,6 +15,7 @@
 #include "checkpoint/export.h"
 #include "checkpoint/text_assets.h"
 #include "comm/failure.h"
+#include "runs/affinity.h"
 #include "runs/checkpoint_store.h"
 #include "runs/console.h"
 #include "runs/dry_run.h"
@@ -225,7 +227,9 @@ int Runner::run_rank(const Rank& launched) {
     if (remote) remote->require_writable();
     RunFolder::check(run_folder(recipe), request_.resume, address_of(remote));
   });
-  runtime::Runtime runtime = open_rank_runtime(recipe.device, recipe.threads.value, train::cpus_of(recipe), launched);
+  runtime::Runtime runtime = open_rank_runtime(recipe.device, recipe.threads.value, recipe.affinity, launched);
+  if (recipe.affinity == "auto")
+    log.info("affinity: auto: this rank has {}", describe_place(runtime.cpus, runtime.pci_address));
   const RunInputs inputs = read_run_inputs(recipe, *runtime.threads, log);
   const train::ShardSpec share = share_of(recipe.parallel, world.rank());
   const runtime::CollectivesChoice collectives = choose_collectives(recipe.parallel, *runtime.device, launched.grid);
@@ -267,7 +271,8 @@ int Runner::plan_and_train(const train::Recipe& recipe, runtime::Runtime& runtim
     plan.micro_batch_reason = "the most that fits in the memory of every rank";
   }
   // The recipe states the total over all ranks.
-  plan.recipe.threads.value = recipe.threads.value.value_or(runtime.threads->threads() * world.size());
+  const std::vector<int64_t> threads = world.gather_one<int64_t>(runtime.threads->threads());
+  plan.recipe.threads.value = recipe.threads.value.value_or(std::reduce(threads.begin(), threads.end()));
   require_host_memory(plan, available_memory() / static_cast<size_t>(rank.locals));
   plan_checkpoints(plan, *runtime.device, available, rank, log);
   return train_run(std::move(plan), std::move(prompts), runtime, rank, collectives, inputs, log);

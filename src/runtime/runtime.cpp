@@ -6,6 +6,7 @@
 #include "backend/cpu/cpu_device.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/row_order.h"
+#include "backend/gpu/gpu_device.h"
 #include "backend/gpu/ops.h"
 #include "backend/gpu/runtime/first_gpu.h"
 #include "backend/gpu/sim/sim_device.h"
@@ -131,18 +132,25 @@ void register_cpu_ops(Runtime& runtime) {
 std::unique_ptr<Device> host_memory() { return cpu::make_device(); }
 
 Runtime open_runtime(const std::string& device, std::optional<int64_t> threads, const std::vector<int>& cpus) {
+  return open_runtime(device, threads, [&](const std::string&) { return cpus; });
+}
+
+Runtime open_runtime(const std::string& device, std::optional<int64_t> threads, const CpusNear& cpus) {
   constexpr int64_t max_threads = 1024;
   if (threads && (*threads < 1 || *threads > max_threads)) {
     throw_error(ErrorKind::usage, "{} threads; must be from 1 to {}", *threads, max_threads);
   }
-  const int64_t automatic = cpus.empty() ? available_cpus() : std::ssize(cpus);
-  const auto num_threads = static_cast<int>(threads.value_or(std::min(automatic, max_threads)));
-  require_cpus(cpus, num_threads);
   Runtime runtime;
   open_device(runtime, device);
+  if (const auto* gpu = dynamic_cast<const gpu::GpuDevice*>(runtime.device.get())) runtime.pci_address = gpu->address();
+  runtime.cpus = cpus(runtime.pci_address);
+  const int64_t automatic = runtime.cpus.empty() ? available_cpus() : std::ssize(runtime.cpus);
+  const auto num_threads = static_cast<int>(threads.value_or(std::min(automatic, max_threads)));
+  require_cpus(runtime.cpus, num_threads);
+  if (!runtime.cpus.empty()) runtime.cpus.resize(static_cast<size_t>(num_threads));
   const bool on_cpu = runtime.device->kind() == DeviceKind::cpu;
   const WorkspaceBytes workspace = on_cpu ? cpu::workspace_bytes(cpu::best_isa()) : no_workspace;
-  runtime.threads = std::make_unique<ThreadPool>(num_threads, cpus, workspace);
+  runtime.threads = std::make_unique<ThreadPool>(num_threads, runtime.cpus, workspace);
   register_cpu_ops(runtime);
   if (!on_cpu) gpu::register_ops(runtime.registry, runtime.device->kind());
   if (const char* restricted = environment("INGOT_OPS")) runtime.registry.select_implementation(restricted);

@@ -1,6 +1,7 @@
 // The execution environment of a command: a device, its ops, the thread pool.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,6 +26,8 @@ struct Runtime {
   ops::Registry registry;
   std::unique_ptr<ThreadPool> threads;
   WeightOrder weight_order;
+  std::string pci_address;  // of a GPU: "0000:3b:00.0"
+  std::vector<int> cpus;    // logical CPUs to which the threads are bound, in order; empty: not bound
 };
 
 // Host memory as a device, for what is stored there whatever a command runs on.
@@ -40,5 +43,9 @@ std::unique_ptr<Device> host_memory();
 // Errors: usage for an unknown device; unavailable for one that this build or machine does not have, saying why; usage
 // for CPUs that this process may not use, and for fewer CPUs than threads.
 Runtime open_runtime(const std::string& device, std::optional<int64_t> threads, const std::vector<int>& cpus = {});
+
+// The same with the CPUs that `cpus` returns for the device's PCI address (empty: not a GPU).
+using CpusNear = std::function<std::vector<int>(const std::string& pci_address)>;
+Runtime open_runtime(const std::string& device, std::optional<int64_t> threads, const CpusNear& cpus);
 
 }  // namespace ingot::runtime

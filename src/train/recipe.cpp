@@ -262,7 +262,7 @@ void describe(Visitor& v, Recipe& r) {
   v.field("device", r.device, "cpu, cuda:0, hip:0 or auto; several ranks: one each, separated by commas");
   v.field("threads", r.threads, "CPU threads; auto: one per core, or one per CPU of affinity", {.min = 1, .max = 1024});
   v.field("affinity", r.affinity,
-          "none, or logical CPUs (0-3,8) to which the threads are bound, one each, in this order");
+          "none; auto: threads are bound to cores near the rank's device; or logical CPUs (0-3,8) to bind them to, in order");
   v.field("run_dir", r.run_dir, "folder for the run folders");
   v.field("seed", r.seed, "seed of initialisation and dropout");
 }
@@ -577,9 +577,9 @@ void check(const Recipe& r, const std::string& path) {
                      r.determinism_unit));
   }
   try {
-    cpus_of(r);
+    cpus_of(r.affinity);
   } catch (const Error& error) {
-    fail("give none, or numbers and ranges of logical CPUs, such as 0-3,8", "affinity: " + error.message());
+    fail("give none, auto, or numbers and ranges of logical CPUs, such as 0-3,8", "affinity: " + error.message());
   }
   check_parallel(r, fail);
 }

@@ -184,7 +184,7 @@ struct Recipe {
   LogRecipe log;
   std::string device = "auto";
   AutoOr<int64_t> threads;
-  std::string affinity = "none";  // or the logical CPUs to bind threads to, "0-3,8"
+  std::string affinity = "none";  // or "auto", or the logical CPUs to bind threads to, "0-3,8"
   std::string run_dir = "runs";
   int64_t seed = 17;
 };
@@ -198,8 +198,8 @@ const char* name(spec::CpCommType type);
 DType dtype_of(Precision precision);  // of activations
 DType dtype_of(StateType type);       // u8 for int8
 DType dtype_of(MasterType type);
-// The CPUs of `affinity`, in the order given; empty for none.
-std::vector<int> cpus_of(const Recipe& recipe);
+// The CPUs that `affinity` lists, in the order given; empty for none and auto.
+std::vector<int> cpus_of(const std::string& affinity);
 // Whether the blocks' linear layers of a frozen base are stored in fp8.
 bool fp8_base(const Recipe& recipe);
 

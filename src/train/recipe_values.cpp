@@ -94,8 +94,8 @@ OptimizerSettings OptimizerRecipe::settings() const {
   return settings;
 }
 
-std::vector<int> cpus_of(const Recipe& recipe) {
-  return recipe.affinity == "none" ? std::vector<int>{} : parse_cpu_list(recipe.affinity);
+std::vector<int> cpus_of(const std::string& affinity) {
+  return affinity == "none" || affinity == "auto" ? std::vector<int>{} : parse_cpu_list(affinity);
 }
 bool fp8_base(const Recipe& recipe) {
   return recipe.adapter && (recipe.weights == "fp8" || recipe.precision == Precision::fp8);

@@ -13,9 +13,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The shape of a mixture of four experts, with other sizes, into a folder.
-fs::path write_mixture(const fs::path& folder, const Json& sizes = Json::object()) {
-  fs::copy(fs::path(source_root) / "recipes" / "models" / "tiny", folder);
+// The shape of `model` as a mixture of four experts, with other sizes, into a folder.
+fs::path write_mixture(const fs::path& folder, const fs::path& model, const Json& sizes = Json::object()) {
+  fs::copy(model, folder);
   Json config = Json::parse(read_file(folder / "config.json", 1 << 20));
   config["model_type"] = "mixtral";
   config["architectures"] = {"MixtralForCausalLM"};
@@ -191,8 +191,8 @@ TEST_F(Pretrain, ALibraryOfCollectivesHasTheBitsOfHostMemory) {
     };
     EXPECT_EQ(tokens("cp-", device), tokens("cp-host-", "parallel.collectives=host")) << type;
   }
-  const Json sizes = {{"hidden_size", 64}, {"head_dim", 16}, {"num_hidden_layers", 2}};
-  const std::string mixture = "model=" + write_mixture(program_ / "mixture", sizes).string();
+  const std::string mixture =
+      "model=" + write_mixture(program_ / "mixture", narrow_model(), {{"num_hidden_layers", 2}}).string();
   const auto experts = [&](const std::string& name, const std::string& how) {
     return model(name, {mixture, "determinism=bitwise", "parallel.dp=4", "parallel.ep=2", "parallel.zero=3", how,
                         "steps=1", "batch.global=4"});
@@ -362,7 +362,7 @@ TEST_F(Pretrain, ContextParallelRanksFollowOneRank) {
 
 // A mixture whose experts are divided: the bytes of one rank, through checkpoints in other layouts; and an adapter.
 TEST_F(Pretrain, ExpertParallelRanksHaveTheBytesOfOneRank) {
-  const fs::path mixture = write_mixture(program_ / "mixture");
+  const fs::path mixture = write_mixture(program_ / "mixture", fs::path(source_root) / "recipes" / "models" / "tiny");
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.end(), {"schedule.name=constant", "determinism=bitwise", "model=" + mixture.string(),
                              "data.eval=" + (program_ / "train.jsonl").string()});

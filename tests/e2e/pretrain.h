@@ -45,14 +45,24 @@ class Pretrain : public testing::Test {
     for (const Json& e : events(name, "step")) steps.emplace_back(e["loss"], e["grad_norm"]);
     return steps;
   }
-  // A folder with the recipe's model in narrow layers, for simulated devices, which are slow.
+  // A folder with the recipe's model in narrow layers and with the first of its tokens, for simulated devices, which
+  // are slow.
   std::string narrow_model() const {
     const std::filesystem::path folder = program_ / "narrow-model";
     if (std::filesystem::exists(folder)) return folder.string();
     std::filesystem::copy(std::filesystem::path(source_root) / "recipes/models/tiny", folder);
+    constexpr int tokens = 512;
     Json config = Json::parse(read(folder / "config.json"));
-    config.update({{"hidden_size", 64}, {"head_dim", 16}, {"intermediate_size", 96}});
+    config.update({{"hidden_size", 64}, {"head_dim", 16}, {"intermediate_size", 96}, {"vocab_size", tokens}});
     write(folder / "config.json", config.dump());
+    Json tokenizer = Json::parse(read(folder / "tokenizer.json"));
+    Json& merges = tokenizer["model"]["merges"];  // in the order of the tokens that they make, which are the last ones
+    const Json all = std::exchange(tokenizer["model"]["vocab"], Json::object());
+    merges.erase(merges.end() - (std::ssize(all) - tokens), merges.end());
+    for (const auto& [token, id] : all.items()) {
+      if (id < tokens) tokenizer["model"]["vocab"][token] = id;
+    }
+    write(folder / "tokenizer.json", tokenizer.dump());
     return folder.string();
   }
   void trains(const std::string& name, const std::vector<std::string>& more = {}) const {

@@ -18,6 +18,7 @@
 #include "base/cpu_list.h"
 #include "base/file.h"
 #include "base/function_ref.h"
+#include "base/topology.h"
 #include "tests/e2e/process.h"
 #include "tests/locations.h"
 
@@ -237,6 +238,22 @@ TEST_P(Elastic, ThreadsOfAllRanksAreBoundToTheCpusOfTheirAffinity) {
     const std::string recipe = read_file(run(name) / "recipe.yaml");
     EXPECT_NE(recipe.find(fmt::format("threads: {}", usable.size())), std::string::npos) << recipe;
   }
+}
+
+TEST_P(Elastic, ThreadsAreBoundToACoreEachByItself) {
+  const std::vector<CpuPlace> places = cpu_places(usable_cpus());
+  std::set<int> cores;
+  for (const CpuPlace& place : places) cores.insert(place.core);
+  const Result two = ingot(command("bound", {"steps=2", "threads=auto", "affinity=auto", "parallel.dp=2"}));
+  if (cores.size() < 2) {
+    EXPECT_NE(two.error.find("affinity: auto: 2 ranks cannot be bound to 1 cores"), std::string::npos) << two.error;
+    return;
+  }
+  ASSERT_EQ(two.code, 0) << two.error;
+  EXPECT_NE(two.error.find("affinity: auto: this rank has CPU"), std::string::npos) << two.error;
+  const std::string recipe = read_file(run("bound") / "recipe.yaml");
+  EXPECT_NE(recipe.find(fmt::format("threads: {}", cores.size())), std::string::npos) << recipe;
+  ASSERT_EQ(ingot(command("bound", {"--resume", "steps=3", "threads=auto", "affinity=auto", "parallel.dp=2"})).code, 0);
 }
 
 TEST_P(Elastic, AFullDiskEndsAllRanksAndKeepsTheLastCheckpoint) {

@@ -1,8 +1,10 @@
 // Row invariance of linear layers for serving: a sequence gets the same bits alone and in a batch.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <span>
 
 #include "backend/cpu/cpu_device.h"
 #include "backend/cpu/isa.h"
@@ -200,6 +202,44 @@ TEST(RowOrders, GiveTheSameBits) {
         }
       }
     }
+  }
+}
+
+// A machine of one AVX-512 level has the instructions of the other. Their orders of sums differ in pairs at most.
+TEST(SkinnyGemm, AgreesAtBothAvx512Levels) {
+  if (cpu::machine_isa() < cpu::Isa::avx512) return;
+  const auto device = cpu::make_device();
+  constexpr int64_t out = 107, tokens = 25;
+  for (const StorageType storage : {StorageType::bf16, StorageType::q8_0, StorageType::q4_0}) {
+    const int64_t in = is_block(storage) ? 65 * 32 : 1013;
+    const std::vector<std::byte> stored_w = stored(storage, random_values(out * in, 1));
+    const std::vector<std::byte> stored_x = stored(StorageType::bf16, random_values(tokens * in, 2));
+    Buffer w_memory(*device, stored_w.size()), x_memory(*device, stored_x.size());
+    std::memcpy(w_memory.data(), stored_w.data(), stored_w.size());
+    std::memcpy(x_memory.data(), stored_x.data(), stored_x.size());
+    const Weight w{.storage = storage, .data = w_memory.data(), .out = out, .in = in, .device = device.get()};
+    const Tensor x = x_memory.view(DType::bf16, {tokens, in});
+    std::vector<std::vector<float>> of_levels;
+    for (const cpu::Isa isa : {cpu::Isa::avx512, cpu::Isa::avx512_fma}) {
+      ops::Registry registry;
+      cpu::register_ops(registry, {.best = isa});
+      registry.select_implementation("linear", "dot");
+      ThreadPool pool(2);
+      Arena scratch;
+      ops::Context context{*device, registry, scratch, &pool};
+      const auto first_rows = [&](int64_t count) {
+        Buffer y_memory(*device, static_cast<size_t>(count * out) * sizeof(float));
+        const Tensor y = y_memory.view(DType::f32, {count, out});
+        ops::linear(context, y, x.slice(0, count), w, {.row_invariant = true, .prefer_skinny = true});
+        return std::vector<float>(y.as<float>(), y.as<float>() + count * out);
+      };
+      const std::vector<float>& all = of_levels.emplace_back(first_rows(tokens));
+      for (const int64_t count : {1, 2, 3, 5, 6, 7, 13}) {
+        const std::vector<float> some = first_rows(count);
+        EXPECT_TRUE(std::ranges::equal(some, std::span(all).first(some.size()))) << cpu::name(isa) << ' ' << count;
+      }
+    }
+    for (size_t i = 0; i < of_levels[0].size(); ++i) ASSERT_NEAR(of_levels[0][i], of_levels[1][i], 1e-4) << i;
   }
 }
 

@@ -100,7 +100,7 @@ seed: 99
   EXPECT_EQ(r.eval.prompts, (std::vector<std::string>{"Say \"yes\"", "two\nlines"}));
   EXPECT_EQ(r.threads.value, 3);
   EXPECT_EQ(r.affinity, "8,0-1");
-  EXPECT_EQ(cpus_of(r), (std::vector<int>{8, 0, 1}));
+  EXPECT_EQ(cpus_of(r.affinity), (std::vector<int>{8, 0, 1}));
   EXPECT_EQ(r.seed, 99);
 }
 

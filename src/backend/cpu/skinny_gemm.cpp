@@ -112,6 +112,8 @@ void add_best(Levels levels, Add add) {
   // narrower registers, so there the engines that pack are better.
   if (levels.best == Isa::amx)
     return add_in_order<avx512::skinny_gemm_kernels, avx512::elementwise_kernels, false>(levels.row_order, add);
+  if (levels.best == Isa::avx512_fma)
+    return add_in_order<avx512::skinny_gemm_fma_kernels, avx512::elementwise_kernels, true>(levels.row_order, add);
   if (levels.best >= Isa::avx512)
     return add_in_order<avx512::skinny_gemm_kernels, avx512::elementwise_kernels, true>(levels.row_order, add);
   if (levels.best == Isa::avx2)

@@ -171,12 +171,22 @@ std::vector<double> allowed_errors(const OpCase& op_case, DType dtype, const std
   return allowed;
 }
 
+OutputBytes output_bytes(const OpCase& op_case, const CaseMemory& memory) {
+  OutputBytes all;
+  for (size_t i = 0; i < op_case.operands.size(); ++i) {
+    if (op_case.operands[i].role != Role::input && !op_case.operands[i].absent) all.push_back(memory.bytes_of(i));
+  }
+  return all;
+}
+
 }  // namespace
 
-Verdict compare(ops::Context& context, const OpCase& op_case, uint64_t seed) {
+Verdict compare(ops::Context& context, const OpCase& op_case, uint64_t seed, OutputBytes* bytes) {
   const CaseMemory memory(context.device, op_case, seed);
   Verdict verdict = attempt(context, op_case, memory);
+  if (bytes != nullptr) *bytes = {};
   if (verdict.outcome != Outcome::passed) return verdict;
+  if (bytes != nullptr) *bytes = output_bytes(op_case, memory);
   Values wanted = memory.before();
   Conditions conditions(wanted.size());
   op_case.reference(wanted, conditions);
@@ -270,14 +280,10 @@ Verdict check_gradients(ops::Context& context, const OpCase& op_case, uint64_t s
   return {};
 }
 
-std::vector<std::vector<std::byte>> output_bytes(ops::Context& context, const OpCase& op_case, uint64_t seed) {
+OutputBytes output_bytes(ops::Context& context, const OpCase& op_case, uint64_t seed) {
   const CaseMemory memory(context.device, op_case, seed);
-  std::vector<std::vector<std::byte>> all;
-  if (attempt(context, op_case, memory).outcome != Outcome::passed) return all;
-  for (size_t i = 0; i < op_case.operands.size(); ++i) {
-    if (op_case.operands[i].role != Role::input && !op_case.operands[i].absent) all.push_back(memory.bytes_of(i));
-  }
-  return all;
+  if (attempt(context, op_case, memory).outcome != Outcome::passed) return {};
+  return output_bytes(op_case, memory);
 }
 
 namespace {

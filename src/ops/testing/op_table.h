@@ -137,14 +137,18 @@ struct Verdict {
   std::string text;  // the mismatch, or why the op declined
 };
 
+// Bytes of every output.
+using OutputBytes = std::vector<std::vector<std::byte>>;
+
 // Runs the case with the context's registry and device (its scratch is not used: the case allocates its own) and
-// compares every element of every output with the reference.
-Verdict compare(ops::Context& context, const OpCase& op_case, uint64_t seed = 1);
+// compares every element of every output with the reference. `bytes`, if given, gets those of the outputs, or nothing
+// when the op declined.
+Verdict compare(ops::Context& context, const OpCase& op_case, uint64_t seed = 1, OutputBytes* bytes = nullptr);
 // As `compare`, for the case's gradient checks: central differences of `forward` in double along unit vectors and
 // random directions, each within the sum of what `compare` allows its elements.
 Verdict check_gradients(ops::Context& context, const OpCase& op_case, uint64_t seed = 1);
-// Bytes of every output, for bitwise comparisons; empty when no implementation supports the call.
-std::vector<std::vector<std::byte>> output_bytes(ops::Context& context, const OpCase& op_case, uint64_t seed = 1);
+// For bitwise comparisons; empty when no implementation supports the call.
+OutputBytes output_bytes(ops::Context& context, const OpCase& op_case, uint64_t seed = 1);
 // Seconds per call. On a CPU: the minimum over at least five calls that together take `seconds`. On a GPU: the median
 // over batches of calls with one synchronisation per batch, so that launches overlap as in a training step.
 // ErrorKind::internal when a large case leaves an output element NaN or unwritten_integer.

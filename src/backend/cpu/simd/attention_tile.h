@@ -124,7 +124,7 @@ inline __m512 wide_words(__m256i bits, const F16*) { return (__m512)from_f16((Ha
 
 // Words [w, w + 16) of a row; zeros after its end.
 template <class Step>
-__m512 row_words(const typename Step::Element* row, int64_t w, int64_t d) {
+INGOT_MASKED __m512 row_words(const typename Step::Element* row, int64_t w, int64_t d) {
   const int64_t left = d - w * Step::pack;
   if constexpr (Step::pack == 2) {
     const __mmask32 mask = left >= 32 ? ~__mmask32{0} : (__mmask32{1} << left) - 1;

@@ -93,7 +93,7 @@ static_assert(step_bytes<Q8Weights> * 2 <= int8_group_bytes && step_bytes<Q4Weig
 
 // The scales of `count` blocks of a weight, each for the sums that its block has, and 0 for the sums of missing blocks.
 template <class Weights, int count>
-INGOT_INLINE __m512 scales_of(const unsigned char* from) {
+INGOT_MASKED __m512 scales_of(const unsigned char* from) {
   constexpr int64_t bytes = count * Weights::bytes;
   constexpr __mmask64 present = bytes < 64 ? (uint64_t{1} << (bytes % 64)) - 1 : ~uint64_t{0};
   // Each scale is the first 16-bit word of its block. Words of missing blocks are loaded as zeros.

@@ -16,7 +16,7 @@ namespace {
 constexpr int sums_at_once = 24;
 constexpr int max_vectors = pair_gemm_panel / lanes;
 
-INGOT_INLINE __m512 load_words(const Bf16* p, int64_t count) {
+INGOT_MASKED __m512 load_words(const Bf16* p, int64_t count) {
   const __mmask32 present = count < 32 ? (__mmask32)((1U << count) - 1U) : ~(__mmask32)0;
   return _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(present, p));
 }

@@ -23,6 +23,16 @@
 #define INGOT_INLINE static inline __attribute__((always_inline))
 #define INGOT_NOINLINE __attribute__((noinline))
 
+// Of functions that load or store some of the lanes. The address sanitizer checks each lane apart: wherever they are
+// inlined, these checks are most of what there is to compile.
+#define INGOT_MASKED INGOT_INLINE
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#undef INGOT_MASKED
+#define INGOT_MASKED static inline INGOT_NOINLINE
+#endif
+#endif
+
 namespace ingot::cpu::INGOT_SIMD_LEVEL {
 
 #if defined(__AVX512F__)
@@ -148,25 +158,25 @@ INGOT_INLINE Halves load_halves(const void* p, AllLanes) {
 }
 
 #if defined(__AVX512F__)
-INGOT_INLINE Floats load(const float* p, FirstLanes extent) {
+INGOT_MASKED Floats load(const float* p, FirstLanes extent) {
   return (Floats)_mm512_maskz_loadu_ps((__mmask16)((1U << extent.count) - 1U), p);
 }
-INGOT_INLINE void store(float* p, Floats x, FirstLanes extent) {
+INGOT_MASKED void store(float* p, Floats x, FirstLanes extent) {
   _mm512_mask_storeu_ps(p, (__mmask16)((1U << extent.count) - 1U), (__m512)x);
 }
-INGOT_INLINE Halves load_halves(const void* p, FirstLanes extent) {
+INGOT_MASKED Halves load_halves(const void* p, FirstLanes extent) {
   return (Halves)_mm256_maskz_loadu_epi16((__mmask16)((1U << extent.count) - 1U), p);
 }
 #else
-INGOT_INLINE Floats load(const float* p, FirstLanes extent) {
+INGOT_MASKED Floats load(const float* p, FirstLanes extent) {
   Floats x{};
   for (int i = 0; i < extent.count; ++i) x[i] = p[i];
   return x;
 }
-INGOT_INLINE void store(float* p, Floats x, FirstLanes extent) {
+INGOT_MASKED void store(float* p, Floats x, FirstLanes extent) {
   for (int i = 0; i < extent.count; ++i) p[i] = x[i];
 }
-INGOT_INLINE Halves load_halves(const void* p, FirstLanes extent) {
+INGOT_MASKED Halves load_halves(const void* p, FirstLanes extent) {
   Halves x{};
   for (int i = 0; i < extent.count; ++i) x[i] = static_cast<const uint16_t*>(p)[i];
   return x;
@@ -174,7 +184,7 @@ INGOT_INLINE Halves load_halves(const void* p, FirstLanes extent) {
 #endif
 
 INGOT_INLINE void store_halves(void* p, Halves x, AllLanes) { __builtin_memcpy(p, &x, sizeof x); }
-INGOT_INLINE void store_halves(void* p, Halves x, FirstLanes extent) {
+INGOT_MASKED void store_halves(void* p, Halves x, FirstLanes extent) {
 #if defined(__AVX512F__)
   _mm256_mask_storeu_epi16(p, (__mmask16)((1U << extent.count) - 1U), (__m256i)x);
 #else

@@ -9,37 +9,63 @@
 namespace ingot::cpu::INGOT_SIMD_LEVEL {
 namespace {
 
-// The vector of a row that is loaded at a time, and how the products of two of them are added to the partial sums.
+// How rows are multiplied: `size` elements of a row are loaded at a time, as one Loaded; each of its parts is
+// multiplied on its own, and add() adds the products to partial sums.
 template <class T>
-struct Step {
-  static constexpr int size = lanes;
-  using Vector = Floats;
+struct Elements {
+  using Element = T;
+  static constexpr int size = lanes, parts = 1;
+  using Loaded = Floats;
   template <class Extent>
-  static Vector load(const T* p, Extent extent) {
+  static Loaded load(const T* p, Extent extent) {
     return INGOT_SIMD_LEVEL::load(p, extent);
   }
-  static Floats add(Floats sum, Vector a, Vector b) { return fma(a, b, sum); }
+  template <int>
+  static Floats part(Loaded all) {
+    return all;
+  }
+  static Floats add(Floats sum, Floats a, Floats b) { return fma(a, b, sum); }
 };
 #if defined(__AVX512BF16__)
-// One instruction multiplies pairs along k and adds them.
-template <>
-struct Step<Bf16> {
+struct Pairs {
+  using Element = Bf16;
   static constexpr int size = 2 * lanes;
-  using Vector = __m512i;
-  static Vector load(const Bf16* p, AllLanes) { return _mm512_loadu_si512(p); }
-  static Vector load(const Bf16* p, FirstLanes extent) {
+  using Loaded = __m512i;
+  static Loaded load(const Bf16* p, AllLanes) { return _mm512_loadu_si512(p); }
+  INGOT_MASKED Loaded load(const Bf16* p, FirstLanes extent) {
     return _mm512_maskz_loadu_epi16((1U << extent.count) - 1U, p);
   }
-  static Floats add(Floats sum, Vector a, Vector b) {
+};
+// One instruction multiplies pairs along k and adds them.
+struct DotProducts : Pairs {
+  static constexpr int parts = 1;
+  template <int>
+  static __m512i part(Loaded all) {
+    return all;
+  }
+  static Floats add(Floats sum, __m512i a, __m512i b) {
     return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
   }
 };
+// The second and then the first element of each pair, as fp32: where two fused multiply-adds take less time than that
+// instruction.
+struct FusedMultiplyAdds : Pairs {
+  static constexpr int parts = 2;
+  template <int p>
+  static Floats part(Loaded pairs) {
+    return floats(p == 0 ? (Words)pairs & 0xffff0000U : (Words)pairs << 16);
+  }
+  static Floats add(Floats sum, Floats a, Floats b) { return fma(a, b, sum); }
+};
 #endif
 
-// The rows of a weight, as a tile reads them: vectors of Step<T>::size elements.
-template <class T>
+// The rows of a weight, as a tile reads them: vectors of P::size elements.
+template <class P>
 struct PlainRows {
-  static constexpr int64_t vector_bytes = Step<T>::size * static_cast<int64_t>(sizeof(T));
+  using Products = P;
+  using T = typename P::Element;
+  static constexpr int64_t vector_bytes = P::size * static_cast<int64_t>(sizeof(T));
+  static constexpr bool decodes = false;
   // With little other work, the hardware prefetches what is read.
   static constexpr bool hardware_prefetches = true;
   // Software prefetches go into L2. From there the hardware continues; on Zen 4, many at once into L1 delay the loads.
@@ -52,15 +78,17 @@ struct PlainRows {
     return reinterpret_cast<const unsigned char*>(data + row * stride + i);
   }
   template <class Extent>
-  typename Step<T>::Vector load(int64_t row, int64_t i, Extent extent) const {
-    return Step<T>::load(data + row * stride + i, extent);
+  typename P::Loaded load(int64_t row, int64_t i, Extent extent) const {
+    return P::load(data + row * stride + i, extent);
   }
 };
 #if defined(__AVX512BF16__)
 // Quantised blocks, decoded to bf16 when loaded, with the same result as decoding whole rows.
-template <class Block>
+template <class P, class Block>
 struct BlockRows {
+  using Products = P;
   static constexpr int64_t vector_bytes = Block::bytes;
+  static constexpr bool decodes = true;
   static constexpr bool hardware_prefetches = false;
   static constexpr int prefetch_locality = 3;  // into L1: from L2, one token takes 1.4 times as long on Zen 4
   const unsigned char* data;
@@ -76,6 +104,11 @@ struct BlockRows {
   }
 };
 #endif
+
+template <class Rows>
+using ElementOf = typename Rows::Products::Element;
+template <class Rows>
+using OutputsOf = Outputs<ElementOf<Rows>>;
 
 // Software prefetch during a tile, in memory order, whatever the order in which the tiles are read. With few tokens,
 // whose tiles take less time than the memory's latency: of the data that lies `distance` bytes after the tile's rows.
@@ -114,29 +147,59 @@ INGOT_INLINE void prefetch(PrefetchPart<parts> ahead, const Rows& w, int64_t ste
   for (int64_t b = 0; b < rows * step_bytes / parts; b += 64) __builtin_prefetch(at + b, 0, Rows::prefetch_locality);
 }
 
+template <int number>
+struct Part {
+  static constexpr int value = number;
+};
+// Calls body(Part<p>{}) for each part p of P.
+template <class P, class Body>
+INGOT_INLINE void for_each_part(Body body) {
+  body(Part<0>{});
+  if constexpr (P::parts == 2) body(Part<1>{});
+}
+
 // One step at element i.
-template <class T, int tokens, int rows, class Rows, class Ahead, class Extent>
-INGOT_INLINE void add_step(Floats (&sums)[tokens][rows], const T* x, const Rows& w, int64_t k, int64_t i, Ahead ahead,
-                           Extent extent) {
-  using S = Step<T>;
-  prefetch<rows, Rows::vector_bytes>(ahead, w, i / S::size);
-  typename S::Vector left[tokens];
-  INGOT_UNROLL
-  for (int t = 0; t < tokens; ++t) left[t] = S::load(x + t * k + i, extent);
-  INGOT_UNROLL
-  for (int r = 0; r < rows; ++r) {
-    const typename S::Vector right = w.load(r, i, extent);
+template <int tokens, int rows, class Rows, class Ahead, class Extent>
+INGOT_INLINE void add_step(Floats (&sums)[tokens][rows], const ElementOf<Rows>* x, const Rows& w, int64_t k, int64_t i,
+                           Ahead ahead, Extent extent) {
+  using P = typename Rows::Products;
+  prefetch<rows, Rows::vector_bytes>(ahead, w, i / P::size);
+  if constexpr (Rows::decodes) {
     INGOT_UNROLL
-    for (int t = 0; t < tokens; ++t) sums[t][r] = S::add(sums[t][r], left[t], right);
+    for (int r = 0; r < rows; ++r) {
+      const typename P::Loaded right = w.load(r, i, extent);
+      INGOT_UNROLL
+      for (int t = 0; t < tokens; ++t) {
+        const typename P::Loaded left = P::load(x + t * k + i, extent);
+        for_each_part<P>([&](auto p) {
+          sums[t][r] = P::add(sums[t][r], P::template part<p.value>(left), P::template part<p.value>(right));
+        });
+      }
+    }
+  } else {
+    Rows from = w;
+    for_each_part<P>([&](auto p) {
+      // Parts are loaded when they are multiplied, since all of them would take too many registers. The asm hides from
+      // the compiler that the same words are loaded again.
+      if constexpr (p.value > 0) asm("" : "+r"(x), "+r"(from.data));
+      decltype(P::template part<p.value>({})) left[tokens];
+      INGOT_UNROLL
+      for (int t = 0; t < tokens; ++t) left[t] = P::template part<p.value>(P::load(x + t * k + i, extent));
+      INGOT_UNROLL
+      for (int r = 0; r < rows; ++r) {
+        const auto right = P::template part<p.value>(from.load(r, i, extent));
+        INGOT_UNROLL
+        for (int t = 0; t < tokens; ++t) sums[t][r] = P::add(sums[t][r], left[t], right);
+      }
+    });
   }
 }
 
 #if defined(__AVX512BF16__)
 // `count` blocks, one or two, from block first + b on, of every row; `scales` are those of the blocks from `first` on.
-template <int count, int tokens, int rows, class Ahead, int64_t converted>
-INGOT_INLINE void add_blocks(Floats (&sums)[tokens][rows], const Bf16* x, const BlockRows<Q4Block>& w,
+template <int count, class P, int tokens, int rows, class Ahead, int64_t converted>
+INGOT_INLINE void add_blocks(Floats (&sums)[tokens][rows], const Bf16* x, const BlockRows<P, Q4Block>& w,
                              const float (&scales)[rows][converted], int64_t k, int64_t first, int64_t b, Ahead ahead) {
-  using S = Step<Bf16>;
   const int64_t i = (first + b) * block_elements;
   prefetch<rows, count * Q4Block::bytes>(ahead, w, (first + b) / count);
   INGOT_UNROLL
@@ -151,8 +214,10 @@ INGOT_INLINE void add_blocks(Floats (&sums)[tokens][rows], const Bf16* x, const 
     for (int t = 0; t < tokens; ++t) {
       INGOT_UNROLL
       for (int c = 0; c < count; ++c) {
-        const __m512i left = S::load(x + t * k + i + c * block_elements, AllLanes{});
-        sums[t][r] = S::add(sums[t][r], left, decoded[c]);
+        const __m512i left = P::load(x + t * k + i + c * block_elements, AllLanes{});
+        for_each_part<P>([&](auto p) {
+          sums[t][r] = P::add(sums[t][r], P::template part<p.value>(left), P::template part<p.value>(decoded[c]));
+        });
       }
     }
   }
@@ -160,9 +225,10 @@ INGOT_INLINE void add_blocks(Floats (&sums)[tokens][rows], const Bf16* x, const 
 #endif
 
 // The sums of `tokens` rows of x with `rows` rows of w.
-template <class T, int tokens, int rows, class Rows, class Ahead>
-INGOT_INLINE void add_all(Floats (&sums)[tokens][rows], const T* x, const Rows& w, int64_t k, Ahead ahead) {
-  constexpr int size = Step<T>::size;
+template <int tokens, int rows, class Rows, class Ahead>
+INGOT_INLINE void add_all(Floats (&sums)[tokens][rows], const ElementOf<Rows>* x, const Rows& w, int64_t k,
+                          Ahead ahead) {
+  constexpr int size = Rows::Products::size;
   for (int t = 0; t < tokens; ++t) {
     for (int r = 0; r < rows; ++r) sums[t][r] = Floats{};
   }
@@ -173,9 +239,9 @@ INGOT_INLINE void add_all(Floats (&sums)[tokens][rows], const T* x, const Rows& 
 
 // A tile of tokens x rows, starting at `token` and `row`; one row, or a multiple of four. Inlined, the registers of
 // many such loops would be saved around each of them, which takes longer than the call.
-template <class T, int tokens, int rows, class Rows, class Ahead>
-INGOT_NOINLINE void tile(const Outputs<T>& y, const T* x, const Rows& weight, int64_t k, int64_t token, int64_t row,
-                         Ahead ahead) {
+template <int tokens, int rows, class Rows, class Ahead>
+INGOT_NOINLINE void tile(const OutputsOf<Rows>& y, const ElementOf<Rows>* x, const Rows& weight, int64_t k,
+                         int64_t token, int64_t row, Ahead ahead) {
   Floats sums[tokens][rows];
   add_all(sums, x + token * k, weight.rows_from(row), k, ahead);
   store_tile(y, sums, token, row);
@@ -184,8 +250,8 @@ INGOT_NOINLINE void tile(const Outputs<T>& y, const T* x, const Rows& weight, in
 #if defined(__AVX512BF16__)
 // 4-bit blocks, whose decoding takes longer than reading them: scales are converted before their blocks, one
 // instruction each, and broadcast when loaded, and two blocks are decoded together.
-template <class T, int tokens, int rows, class Ahead>
-INGOT_NOINLINE void tile(const Outputs<Bf16>& y, const Bf16* x, const BlockRows<Q4Block>& weight, int64_t k,
+template <int tokens, int rows, class P, class Ahead>
+INGOT_NOINLINE void tile(const Outputs<Bf16>& y, const Bf16* x, const BlockRows<P, Q4Block>& weight, int64_t k,
                          int64_t token, int64_t row, Ahead ahead) {
   constexpr int64_t converted = 64;  // scales of a row
   float scales[rows][converted];
@@ -194,7 +260,7 @@ INGOT_NOINLINE void tile(const Outputs<Bf16>& y, const Bf16* x, const BlockRows<
     for (int r = 0; r < rows; ++r) sums[t][r] = Floats{};
   }
   x += token * k;
-  const BlockRows<Q4Block> w = weight.rows_from(row);
+  const BlockRows<P, Q4Block> w = weight.rows_from(row);
   const int64_t blocks = k / block_elements;
   for (int64_t first = 0; first < blocks; first += converted) {
     const int64_t count = blocks - first < converted ? blocks - first : converted;
@@ -218,48 +284,49 @@ constexpr int max_tokens = 2;  // 8 sums, 2 of x, 1 of w, of 16
 #endif
 
 // A tile of `count` tokens, at most `limit`.
-template <class T, int limit, int rows, class Ahead, class Rows>
-void tile_tokens_up_to(const Outputs<T>& y, const T* x, const Rows& w, int64_t k, int64_t token, int64_t row,
-                       int64_t count, Ahead ahead) {
-  if (count == limit) return tile<T, limit, rows>(y, x, w, k, token, row, ahead);
-  if constexpr (limit > 1) tile_tokens_up_to<T, limit - 1, rows>(y, x, w, k, token, row, count, ahead);
+template <int limit, int rows, class Ahead, class Rows>
+void tile_tokens_up_to(const OutputsOf<Rows>& y, const ElementOf<Rows>* x, const Rows& w, int64_t k, int64_t token,
+                       int64_t row, int64_t count, Ahead ahead) {
+  if (count == limit) return tile<limit, rows>(y, x, w, k, token, row, ahead);
+  if constexpr (limit > 1) tile_tokens_up_to<limit - 1, rows>(y, x, w, k, token, row, count, ahead);
 }
 
 // The whole tiles of tokens [first, end); returns the next token.
-template <class T, int parts, int rows, class Rows>
-int64_t whole_tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t k, int64_t first, int64_t end,
-                    int64_t row) {
+template <int parts, int rows, class Rows>
+int64_t whole_tiles(const OutputsOf<Rows>& y, const ElementOf<Rows>* x, const Rows& w, int64_t k, int64_t first,
+                    int64_t end, int64_t row) {
   int64_t token = first;
   for (int64_t part = 0; token + max_tokens <= end; ++part, token += max_tokens) {
     if (part < parts) {
-      tile<T, max_tokens, rows>(y, x, w, k, token, row, PrefetchPart<parts>{part});
+      tile<max_tokens, rows>(y, x, w, k, token, row, PrefetchPart<parts>{part});
     } else {
-      tile<T, max_tokens, rows>(y, x, w, k, token, row, NoPrefetch{});
+      tile<max_tokens, rows>(y, x, w, k, token, row, NoPrefetch{});
     }
   }
   return token;
 }
 
 // Tokens [first, end) times `rows` rows from `row` on.
-template <class T, int rows, class Rows>
-void tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t k, int64_t first, int64_t end, int64_t row) {
+template <int rows, class Rows>
+void tiles(const OutputsOf<Rows>& y, const ElementOf<Rows>* x, const Rows& w, int64_t k, int64_t first, int64_t end,
+           int64_t row) {
   const int64_t whole = (end - first) / max_tokens;
   // Blocks are decoded for each tile again, so there is never more than one; a single row is too little to divide.
   constexpr bool divides = rows > 1 && Rows::hardware_prefetches;
   int64_t token = first;
   if (divides && whole >= 4) {
-    token = whole_tiles<T, divides ? 4 : 1, rows>(y, x, w, k, first, end, row);
+    token = whole_tiles<divides ? 4 : 1, rows>(y, x, w, k, first, end, row);
   } else if (divides && whole >= 2) {
-    token = whole_tiles<T, divides ? 2 : 1, rows>(y, x, w, k, first, end, row);
+    token = whole_tiles<divides ? 2 : 1, rows>(y, x, w, k, first, end, row);
   } else {
-    token = whole_tiles<T, 1, rows>(y, x, w, k, first, end, row);
+    token = whole_tiles<1, rows>(y, x, w, k, first, end, row);
   }
   const int64_t left = end - token;
   if (left == 0) return;
   if (whole == 0 && (left > 2 || !Rows::hardware_prefetches)) {
-    tile_tokens_up_to<T, max_tokens - 1, rows>(y, x, w, k, token, row, left, prefetch_2k_later<Rows>);
+    tile_tokens_up_to<max_tokens - 1, rows>(y, x, w, k, token, row, left, prefetch_2k_later<Rows>);
   } else {
-    tile_tokens_up_to<T, max_tokens - 1, rows>(y, x, w, k, token, row, left, NoPrefetch{});
+    tile_tokens_up_to<max_tokens - 1, rows>(y, x, w, k, token, row, left, NoPrefetch{});
   }
 }
 
@@ -267,46 +334,47 @@ void tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t k, int64_t fi
 constexpr int few_tokens = max_tokens / 2;
 
 // `tokens` <= few_tokens, times as many of the rows [row, last) as make whole tiles; returns the next row.
-template <class T, int rows, class Rows, class Ahead>
-int64_t tiles_of_few_tokens(const Outputs<T>& y, const T* x, const Rows& w, int64_t k, int64_t first, int64_t tokens,
-                            int64_t row, int64_t last, Ahead ahead) {
+template <int rows, class Rows, class Ahead>
+int64_t tiles_of_few_tokens(const OutputsOf<Rows>& y, const ElementOf<Rows>* x, const Rows& w, int64_t k, int64_t first,
+                            int64_t tokens, int64_t row, int64_t last, Ahead ahead) {
   for (; row + rows <= last; row += rows) {
-    tile_tokens_up_to<T, few_tokens, rows>(y, x, w, k, first, row, tokens, ahead);
+    tile_tokens_up_to<few_tokens, rows>(y, x, w, k, first, row, tokens, ahead);
   }
   return row;
 }
-template <class T>
-int64_t tiles_of_few_tokens(const Outputs<T>& y, const T* x, const PlainRows<T>& w, int64_t k, int64_t first,
-                            int64_t tokens, int64_t row, int64_t last, RowOrder order) {
+template <class P>
+int64_t tiles_of_few_tokens(const Outputs<typename P::Element>& y, const typename P::Element* x, const PlainRows<P>& w,
+                            int64_t k, int64_t first, int64_t tokens, int64_t row, int64_t last, RowOrder order) {
   if (tokens > 2) {
-    return tiles_of_few_tokens<T, 8>(y, x, w, k, first, tokens, row, last, prefetch_2k_later<PlainRows<T>>);
+    return tiles_of_few_tokens<8>(y, x, w, k, first, tokens, row, last, prefetch_2k_later<PlainRows<P>>);
   }
   if (order == RowOrder::prefetched) {
-    return tiles_of_few_tokens<T, 4>(y, x, w, k, first, tokens, row, last, prefetch_4k_later);
+    return tiles_of_few_tokens<4>(y, x, w, k, first, tokens, row, last, prefetch_4k_later);
   }
-  return tiles_of_few_tokens<T, 8>(y, x, w, k, first, tokens, row, last, NoPrefetch{});
+  return tiles_of_few_tokens<8>(y, x, w, k, first, tokens, row, last, NoPrefetch{});
 }
 #if defined(__AVX512BF16__)
 // Blocks need prefetches in every order, since their decoding leaves the hardware too little to look ahead at. Where
 // `streams` is best for other weights (Zen 4), fewer rows and a shorter distance are best for blocks.
-template <class Block>
-int64_t tiles_of_few_tokens(const Outputs<Bf16>& y, const Bf16* x, const BlockRows<Block>& w, int64_t k, int64_t first,
-                            int64_t tokens, int64_t row, int64_t last, RowOrder order) {
+template <class P, class Block>
+int64_t tiles_of_few_tokens(const Outputs<Bf16>& y, const Bf16* x, const BlockRows<P, Block>& w, int64_t k,
+                            int64_t first, int64_t tokens, int64_t row, int64_t last, RowOrder order) {
   if (order == RowOrder::streams) {
-    return tiles_of_few_tokens<Bf16, 4>(y, x, w, k, first, tokens, row, last, prefetch_1k_later);
+    return tiles_of_few_tokens<4>(y, x, w, k, first, tokens, row, last, prefetch_1k_later);
   }
-  return tiles_of_few_tokens<Bf16, 8>(y, x, w, k, first, tokens, row, last, prefetch_2k_later<BlockRows<Block>>);
+  return tiles_of_few_tokens<8>(y, x, w, k, first, tokens, row, last, prefetch_2k_later<BlockRows<P, Block>>);
 }
 #endif
 
 // One to three tokens times the rows of four streams, each of a quarter of the rows; returns the next row.
 constexpr int num_streams = 4;
-template <class T, int tokens>
-int64_t rows_of_streams(const Outputs<T>& y, const T* x, const PlainRows<T>& w, int64_t rows, int64_t k) {
+template <int tokens, class P>
+int64_t rows_of_streams(const Outputs<typename P::Element>& y, const typename P::Element* x, const PlainRows<P>& w,
+                        int64_t rows, int64_t k) {
   const int64_t each = rows / num_streams;
   for (int64_t row = 0; row < each; ++row) {
     Floats sums[tokens][num_streams];
-    add_all(sums, x, PlainRows<T>{w.data + row * k, each * k}, k, NoPrefetch{});
+    add_all(sums, x, PlainRows<P>{w.data + row * k, each * k}, k, NoPrefetch{});
     for (int t = 0; t < tokens; ++t) {
       const Four sum = sum_four(sums[t][0], sums[t][1], sums[t][2], sums[t][3]);
       for (int s = 0; s < num_streams; ++s) store_one(y, t, row + s * each, sum[s]);
@@ -314,28 +382,28 @@ int64_t rows_of_streams(const Outputs<T>& y, const T* x, const PlainRows<T>& w, 
   }
   return each * num_streams;
 }
-template <class T>
-int64_t rows_of_streams(const Outputs<T>& y, const T* x, const PlainRows<T>& w, int64_t tokens, int64_t rows, int64_t k,
-                        RowOrder order) {
+template <class P>
+int64_t rows_of_streams(const Outputs<typename P::Element>& y, const typename P::Element* x, const PlainRows<P>& w,
+                        int64_t tokens, int64_t rows, int64_t k, RowOrder order) {
   if (order != RowOrder::streams) return 0;
   switch (tokens) {
-    case 1: return rows_of_streams<T, 1>(y, x, w, rows, k);
-    case 2: return rows_of_streams<T, 2>(y, x, w, rows, k);
-    case 3: return rows_of_streams<T, 3>(y, x, w, rows, k);
+    case 1: return rows_of_streams<1>(y, x, w, rows, k);
+    case 2: return rows_of_streams<2>(y, x, w, rows, k);
+    case 3: return rows_of_streams<3>(y, x, w, rows, k);
     default: return 0;
   }
 }
 #if defined(__AVX512BF16__)
-template <class Block>
-int64_t rows_of_streams(const Outputs<Bf16>&, const Bf16*, const BlockRows<Block>&, int64_t, int64_t, int64_t,
+template <class P, class Block>
+int64_t rows_of_streams(const Outputs<Bf16>&, const Bf16*, const BlockRows<P, Block>&, int64_t, int64_t, int64_t,
                         RowOrder) {
   return 0;
 }
 #endif
 
-template <class T, class Rows>
-void all_tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t tokens, int64_t rows, int64_t k,
-               RowOrder order) {
+template <class Rows>
+void all_tiles(const OutputsOf<Rows>& y, const ElementOf<Rows>* x, const Rows& w, int64_t tokens, int64_t rows,
+               int64_t k, RowOrder order) {
   // Bytes of a group of tokens, while the rows of a span are streamed, and of a span of rows, while all groups are
   // multiplied with it. With AVX-512, whose processors have an L2 of 1 MiB or more, both stay there; elsewhere the
   // group stays in L1.
@@ -345,7 +413,7 @@ void all_tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t tokens, i
   constexpr int64_t group_bytes = 30 << 10;
 #endif
   constexpr int64_t span_bytes = 384 << 10;
-  const int64_t row_bytes = (k > 0 ? k : 1) * static_cast<int64_t>(sizeof(T));
+  const int64_t row_bytes = (k > 0 ? k : 1) * static_cast<int64_t>(sizeof(ElementOf<Rows>));
   const int64_t fitting = group_bytes / row_bytes / max_tokens * max_tokens;
   const int64_t group = fitting > max_tokens ? fitting : max_tokens;
   const int64_t span = span_bytes / row_bytes / 8 * 8 + 8;
@@ -355,35 +423,48 @@ void all_tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t tokens, i
       const int64_t end = first + group < tokens ? first + group : tokens;
       int64_t row = begin;
       if (end - first <= few_tokens) row = tiles_of_few_tokens(y, x, w, k, first, end - first, row, last, order);
-      for (; row + 4 <= last; row += 4) tiles<T, 4>(y, x, w, k, first, end, row);
-      for (; row < last; ++row) tiles<T, 1>(y, x, w, k, first, end, row);
+      for (; row + 4 <= last; row += 4) tiles<4>(y, x, w, k, first, end, row);
+      for (; row < last; ++row) tiles<1>(y, x, w, k, first, end, row);
     }
   }
 }
 
-template <class T>
-void skinny_gemm(float* y_float, T* y_typed, int64_t y_row, const T* x, const T* w, int64_t tokens, int64_t rows,
-                 int64_t k, bool accumulate, RowOrder order) {
-  all_tiles(Outputs<T>{y_float, y_typed, y_row, accumulate}, x, PlainRows<T>{w, k}, tokens, rows, k, order);
+template <class P>
+void skinny_gemm(float* y_float, typename P::Element* y_typed, int64_t y_row, const typename P::Element* x,
+                 const typename P::Element* w, int64_t tokens, int64_t rows, int64_t k, bool accumulate,
+                 RowOrder order) {
+  const Outputs<typename P::Element> y{y_float, y_typed, y_row, accumulate};
+  all_tiles(y, x, PlainRows<P>{w, k}, tokens, rows, k, order);
 }
 
 #if defined(__AVX512BF16__)
-template <class Block>
+template <class P, class Block>
 void block_skinny_gemm(float* y_float, Bf16* y_typed, int64_t y_row, const Bf16* x, const void* w, int64_t tokens,
                        int64_t rows, int64_t k, bool accumulate, RowOrder order) {
-  const BlockRows<Block> blocks{static_cast<const unsigned char*>(w), k / block_elements * Block::bytes};
+  const BlockRows<P, Block> blocks{static_cast<const unsigned char*>(w), k / block_elements * Block::bytes};
   all_tiles(Outputs<Bf16>{y_float, y_typed, y_row, accumulate}, x, blocks, tokens, rows, k, order);
 }
-constexpr BlockSkinnyGemm* q8_skinny_gemm = block_skinny_gemm<Q8Block>;
-constexpr BlockSkinnyGemm* q4_skinny_gemm = block_skinny_gemm<Q4Block>;
-#else
-constexpr BlockSkinnyGemm* q8_skinny_gemm = nullptr;
-constexpr BlockSkinnyGemm* q4_skinny_gemm = nullptr;
 #endif
 
 }  // namespace
 
+#if defined(__AVX512BF16__)
 const SkinnyGemmKernels skinny_gemm_kernels = {
-    {skinny_gemm<float>, skinny_gemm<Bf16>, skinny_gemm<F16>}, q8_skinny_gemm, q4_skinny_gemm, max_tokens};
+    {skinny_gemm<Elements<float>>, skinny_gemm<DotProducts>, skinny_gemm<Elements<F16>>},
+    block_skinny_gemm<DotProducts, Q8Block>,
+    block_skinny_gemm<DotProducts, Q4Block>,
+    max_tokens};
+const SkinnyGemmKernels skinny_gemm_fma_kernels = {
+    {skinny_gemm<Elements<float>>, skinny_gemm<FusedMultiplyAdds>, skinny_gemm<Elements<F16>>},
+    block_skinny_gemm<FusedMultiplyAdds, Q8Block>,
+    block_skinny_gemm<FusedMultiplyAdds, Q4Block>,
+    max_tokens};
+#else
+const SkinnyGemmKernels skinny_gemm_kernels = {
+    {skinny_gemm<Elements<float>>, skinny_gemm<Elements<Bf16>>, skinny_gemm<Elements<F16>>},
+    nullptr,
+    nullptr,
+    max_tokens};
+#endif
 
 }  // namespace ingot::cpu::INGOT_SIMD_LEVEL

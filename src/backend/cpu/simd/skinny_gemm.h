@@ -35,4 +35,5 @@ struct SkinnyGemmKernels {
 
 }  // namespace ingot::cpu
 
-INGOT_EVERY_LEVEL(extern const SkinnyGemmKernels skinny_gemm_kernels;)
+// The second with bf16 multiplied as fp32 by fused multiply-adds; defined where there are bf16 dot products.
+INGOT_EVERY_LEVEL(extern const SkinnyGemmKernels skinny_gemm_kernels, skinny_gemm_fma_kernels;)
