@@ -19,7 +19,8 @@ namespace ingot::nn {
 
 class KeyValueRing {
  public:
-  // `ranks` works in the compute stream. `bytes`: of the largest message.
+  // `ranks`: if it works in a stream other than `compute`, and on CPUs, keys and values pass on during computations.
+  // `bytes`: of the largest message.
   KeyValueRing(std::shared_ptr<comm::DeviceCommunicator> ranks, size_t bytes);
   // Of a model, for `tokens` of a rank, one of `tp` tensor-parallel ones: of gradients of keys and values, in f32.
   static size_t largest_bytes(const spec::ModelSpec& model, int64_t tp, int64_t tokens);

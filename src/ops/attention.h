@@ -42,8 +42,7 @@ struct AttentionAttributes {
 // absent. A token's result depends on its own sequence only, never on the other sequences in the pack, and without
 // `accumulate` its bits do not depend on which other queries there are. With first_key, k and v are [K, G D], and out
 // is f32; lse is needed with `accumulate`. A query that attends to none of the keys has out 0 and lse -inf; joined,
-// these change no bit of out, and lse at most by rounding. GPU kernels have no first_key, and with a part of the
-// queries cuDNN is not used.
+// these change no bit of out, and lse at most by rounding. With a part of the queries or keys cuDNN is not used.
 void attention(Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
                const Tensor& v, const Tensor& offsets, AttentionAttributes attributes);
 
@@ -62,9 +61,8 @@ struct AttentionSaved {
 
 // Assigns dq [U, Q D], dk and dv [T, G D] from dout [U, Q D], f32 or bf16; dk and dv are sums over these U queries, and
 // zeros where none of them attends to a key. With first_key, k, v, dk and dv have K rows, dq, dk and dv are f32 and
-// with `accumulate` added to, and saved.out (of q's type) and lse are those of all keys. GPU kernels have no
-// first_key. Deterministic: no sum depends on the number of threads (Dao 2023, arXiv 2307.08691; on GPUs, dq and dk/dv
-// are computed in separate loops).
+// with `accumulate` added to, and saved.out (of q's type) and lse are those of all keys. Deterministic: no sum depends
+// on the number of threads (Dao 2023, arXiv 2307.08691; on GPUs, dq and dk/dv are computed in separate loops).
 void attention_backward(Context& context, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
                         const AttentionSaved& saved, const Tensor& offsets, AttentionAttributes attributes);
 

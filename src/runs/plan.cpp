@@ -149,11 +149,6 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
   train::Recipe& r = plan.recipe;
   r.parallel.resolve();
   check_share(recipe, model, share);
-  if (share.cp > 1 && share.cp_comm_type == spec::CpCommType::p2p && runtime.device->kind() != DeviceKind::cpu) {
-    throw_hint(ErrorKind::unsupported, "set parallel.cp_comm_type: a2a or allgather, or device: cpu",
-               "parallel.cp_comm_type: {} on {}: GPU kernels compute attention over all keys only",
-               train::name(share.cp_comm_type), runtime.device->name());
-  }
   if (r.data.sequence_length > model.context) {
     throw_hint(ErrorKind::usage, fmt::format("set data.sequence_length to {} or less", model.context),
                "data.sequence_length {} is more than the model's context of {}", r.data.sequence_length, model.context);

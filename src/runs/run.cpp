@@ -205,6 +205,7 @@ runtime::CollectivesUse collectives_use(const train::Recipe& recipe, const spec:
   const spec::PipelineScheduleName schedule = recipe.parallel.schedule;
   const bool ends_differ = schedule != spec::PipelineScheduleName::zb_v;
   return {.gathers_weights = share.gathers_weights(),
+          .passes_keys = share.cp_comm_type == spec::CpCommType::p2p,
           .sends_messages = share.stages() > 1,
           .is_ring = spec::is_ring(schedule),
           .sums_ends = model.tied_head && !recipe.adapter && ends_differ};

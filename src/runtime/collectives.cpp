@@ -148,7 +148,7 @@ DeviceCollectives::DeviceCollectives(const CollectivesChoice& choice, Device& de
   if (grid_.shard.size() > 1 && use.gathers_weights) made.weights = make(grid_.weights, "weights", Stream::gather);
   if (grid_.ep.size() > 1 && grid_.expert_weights.size() > 1 && use.gathers_weights)
     made.expert_weights = make(grid_.expert_weights, "expert weights", Stream::gather);
-  if (grid_.cp.size() > 1) made.cp = make(grid_.cp, "cp", Stream::compute);
+  if (grid_.cp.size() > 1) made.cp = make(grid_.cp, "cp", use.passes_keys ? Stream::gather : Stream::compute);
   if (grid_.ep.size() > 1) made.ep = make(grid_.ep, "ep", Stream::compute);
   if (grid_.tp.size() > 1) made.tp = make(grid_.tp, "tp", Stream::compute);
   if (grid_.pp.size() > 1 && use.sums_stages) made.pp = make(grid_.pp, "pp", Stream::compute);

@@ -25,6 +25,7 @@ CollectivesChoice choose_collectives(const Device& device, const comm::Group& ra
 // Which communicators a run uses besides those of its grid's gradients and layers. Equal on all ranks.
 struct CollectivesUse {
   bool gathers_weights = false;  // Grid::weights and expert_weights
+  bool passes_keys = false;      // Grid::cp passes keys and values on while attention is computed
   bool sends_messages = false;   // between neighbouring ranks of a pipeline
   bool is_ring = false;          // of these, also between the last and the first (spec::is_ring)
   bool sums_ends = false;        // Grid::ends: a tied embedding that two stages use

@@ -20,9 +20,9 @@ enum class DeviceKind { cpu, cuda, hip, sim };
 const char* name(DeviceKind kind);  // "cpu", "cuda", "hip", "sim"
 
 // A device has in-order streams. Ops run in `compute`; copies that overlap with them run in `copy`, and collective
-// operations between ranks in `gather` (weights) and `reduce` (gradients). Messages of a pipeline's stage to and from
-// the stages next to it have four more, since a message waits for the other stage. Only an Event orders one stream
-// against another.
+// operations between ranks in `gather` (weights; keys and values that pass round a ring) and `reduce` (gradients).
+// Messages of a pipeline's stage to and from the stages next to it have four more, since a message waits for the other
+// stage. Only an Event orders one stream against another.
 enum class Stream { compute, copy, gather, reduce, from_previous, to_next, from_next, to_previous };
 inline constexpr size_t num_streams = 8;
 // Whether it is one of those of messages.

@@ -184,7 +184,7 @@ TEST_F(Pretrain, ALibraryOfCollectivesHasTheBitsOfHostMemory) {
     return model(name, {"determinism=fast", "parallel.tp=2", "parallel.dp=2", "parallel.zero=3", how});
   };
   EXPECT_EQ(parts("tp", device), parts("tp-host", "parallel.collectives=host"));
-  for (const std::string type : {"a2a", "allgather"}) {
+  for (const std::string type : {"a2a", "allgather", "p2p"}) {
     const auto tokens = [&](const std::string& name, const std::string& how) {
       return model(name + type,
                    {"determinism=fast", "parallel.cp=2", "parallel.cp_comm_type=" + type, "parallel.zero=2", how});

@@ -44,7 +44,6 @@ struct Gradients {
 class ContextParallel : public testing::TestWithParam<Subject> {
  protected:
   const std::string& model() const { return GetParam().model; }
-  bool has_p2p() const { return GetParam().device == "cpu"; }
 
   // Of rank 0. Each rank's step takes the memory that is planned for it.
   Gradients gradients(int ranks, DType activation, spec::CpCommType type) {
@@ -78,10 +77,9 @@ class ContextParallel : public testing::TestWithParam<Subject> {
 // Chunks of the ranks begin and end within documents.
 TEST_P(ContextParallel, LossAndEveryGradientAgree) {
   const formats::SafetensorsFile state(golden_folder(model()) / "state.safetensors");
-  std::vector<std::pair<spec::CpCommType, int>> layouts = {{a2a, 2}, {allgather, 2}, {allgather, 4}};
-  if (has_p2p()) layouts.insert(layouts.end(), {{p2p, 2}, {p2p, 4}});
   const double loss = gradients(1, DType::f32, a2a).loss;
-  for (const auto& [type, ranks] : layouts) {
+  for (const auto& [type, ranks] :
+       std::vector<std::pair<spec::CpCommType, int>>{{a2a, 2}, {allgather, 2}, {allgather, 4}, {p2p, 2}, {p2p, 4}}) {
     const Gradients found = gradients(ranks, DType::f32, type);
     const double bound = tolerance(DType::f32, chain_length(spec_, 32));
     EXPECT_NEAR(found.loss / loss, 1, bound);
@@ -97,9 +95,7 @@ TEST_P(ContextParallel, LossAndEveryGradientAgree) {
 TEST_P(ContextParallel, Bf16ErrorIsNearThatOfOneRank) {
   const Gradients one = gradients(1, DType::bf16, a2a);
   const double allowed = 1.5 * one.relative_error(model(), spec_);
-  std::vector<spec::CpCommType> types = {a2a, allgather};
-  if (has_p2p()) types.push_back(p2p);
-  for (const spec::CpCommType type : types) {
+  for (const spec::CpCommType type : {a2a, allgather, p2p}) {
     const Gradients found = gradients(2, DType::bf16, type);
     const double error = found.relative_error(model(), spec_);
     EXPECT_LT(error, allowed) << name_of_type(type);
@@ -111,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(Models, ContextParallel, testing::ValuesIn(golden_subje
 
 class ContextParallelProbes : public testing::TestWithParam<std::tuple<int, spec::CpCommType>> {};
 INSTANTIATE_TEST_SUITE_P(Sim, ContextParallelProbes,
-                         testing::Combine(testing::Values(32, 64), testing::Values(a2a, allgather)));
+                         testing::Combine(testing::Values(32, 64), testing::Values(a2a, allgather, p2p)));
 
 // A rank whose device has no memory for the probe is not waited for.
 TEST_P(ContextParallelProbes, DoNotCommunicate) {

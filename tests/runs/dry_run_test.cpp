@@ -83,9 +83,12 @@ TEST_F(DryRunTest, SaysWhatAStepExchanges) {
   const std::string simulated =
       tables({"device=sim64", "threads=2", "parallel.cp=2", "parallel.cp_comm_type=allgather"}, 0);
   for (const char* kind : {"cp reduce-scatter", "cp all-gather"}) EXPECT_EQ(count(simulated, kind), 1) << simulated;
-  const std::string ring = tables({"parallel.cp=2", "parallel.cp_comm_type=p2p"}, 0);
-  EXPECT_EQ(count(ring, "cp send"), 1) << ring;
-  for (const char* kind : {"cp all-to-all", "cp all-gather"}) EXPECT_EQ(count(ring, kind), 0) << ring;
+  for (const char* device : {"cpu", "sim64"}) {
+    const std::string ring =
+        tables({std::string("device=") + device, "threads=2", "parallel.cp=2", "parallel.cp_comm_type=p2p"}, 0);
+    EXPECT_EQ(count(ring, "cp send"), 1) << ring;
+    for (const char* kind : {"cp all-to-all", "cp all-gather"}) EXPECT_EQ(count(ring, kind), 0) << ring;
+  }
 }
 
 // As the run would be: threads are those of affinity's CPUs, and too few are refused.
@@ -107,8 +110,6 @@ TEST_F(DryRunTest, SharesThreadsLikeARun) {
                 .find("parallel.shard 3 does not divide the 4 ranks with the same part of the model"),
             std::string::npos);
   EXPECT_NE(refused({"device=cpu,cpu", "threads=3", "parallel.dp=3"}).find("lists 2 devices"), std::string::npos);
-  EXPECT_NE(refused({"device=sim32", "threads=2", "parallel.cp=2", "parallel.cp_comm_type=p2p"}).find("p2p on sim32"),
-            std::string::npos);
   EXPECT_NE(refused({"threads=3", "affinity=" + cpu}).find("cannot bind 3 threads"), std::string::npos);
 }
 

@@ -579,6 +579,17 @@ std::vector<OpCase> attention_cases() {
         }
       }
     }
+    // Of larger heads, behind several blocks of keys; sequences that begin or end among the keys, and ones without
+    // keys.
+    for (Heads heads : {Heads{2, 1, 64}, {2, 1, 128, 60}, {1, 1, 256}}) {
+      for (const auto& [query, queries, key, keys] :
+           std::vector<std::array<int64_t, 4>>{{290, 120, 1, 250}, {100, 300, 150, 283}, {2, 400, 20, 370}}) {
+        heads.first_query = query, heads.num_queries = queries, heads.first_key = key, heads.num_keys = keys;
+        heads.accumulate = query != 2;
+        cases.push_back(forward_case(dtype, {3, 300, 0, 130}, heads, true));
+        cases.push_back(backward_case(dtype, {3, 300, 0, 130}, heads, false));
+      }
+    }
     cases.push_back(timing(forward_case(dtype, {1024}, {9, 3, 64}, true)));
     cases.push_back(timing(forward_case(dtype, {1024}, {9, 3, 64, 256}, true)));
     cases.push_back(timing(forward_case(dtype, {1024}, {9, 3, 64, 0, 50.0F}, true)));

@@ -1,7 +1,7 @@
 // The bits of a token's attention do not depend on what else a call computes. Over packed sequences they are the same
-// with whichever other queries. Over the paged KV cache the matrix-core kernels give the same bits whether the prompt
-// is processed whole or in chunks, alone or in a batch, and whether one block processes all keys or one block each 128
-// of them.
+// with whichever other queries, and before and after keys are joined to which it does not attend. Over the paged KV
+// cache the matrix-core kernels give the same bits whether the prompt is processed whole or in chunks, alone or in a
+// batch, and whether one block processes all keys or one block each 128 of them.
 #include <gtest/gtest.h>
 
 #include "backend/gpu/ops.h"
@@ -83,6 +83,11 @@ class QueryBits : public AttentionBits {
     offsets_ = ints({0, 5, 5, 280, tokens}, {5});
   }
 
+  std::vector<const char*> implementations() const {
+    if (d == 64) return {"mma", "simt"};
+    return {"mma"};
+  }
+
   Results attend(const ops::Registry& registry, int64_t begin, int64_t end) {
     Arena scratch(*device_, ops::attention_backward_bytes(tokens, tokens, heads, d, 0), "scratch");
     ops::Context context{*device_, registry, scratch, nullptr};
@@ -102,9 +107,7 @@ class QueryBits : public AttentionBits {
 };
 
 TEST_P(QueryBits, DoNotDependOnTheOtherQueries) {
-  std::vector<const char*> implementations = {"mma"};
-  if (d == 64) implementations.push_back("simt");
-  for (const char* implementation : implementations) {
+  for (const char* implementation : implementations()) {
     ops::Registry registry;
     gpu::register_ops(registry, DeviceKind::sim);
     registry.select_implementation("attention", implementation);
@@ -119,6 +122,35 @@ TEST_P(QueryBits, DoNotDependOnTheOtherQueries) {
             << implementation << ", window " << window << ", queries " << begin << " to " << end;
       }
     }
+  }
+}
+
+TEST_P(QueryBits, DoNotDependOnJoinedKeysThatTheyDoNotAttendTo) {
+  constexpr int64_t rows = 205, end = 200;  // the queries from `end` on attend to keys from `end` on
+  for (const char* implementation : implementations()) {
+    ops::Registry registry;
+    gpu::register_ops(registry, DeviceKind::sim);
+    registry.select_implementation("attention", implementation);
+    Arena scratch(*device_, ops::attention_bytes(rows, tokens, heads, d, 0), "scratch");
+    ops::Context context{*device_, registry, scratch, nullptr};
+    const Tensor out = empty(DType::f32, {rows, heads * d}), lse = empty(DType::f32, {heads, rows});
+    // Out and lse of the queries before `end`, after attention over some keys.
+    const auto over = [&](int64_t first_key, int64_t end_key, bool accumulate) {
+      attributes_.first_key = first_key;
+      attributes_.accumulate = accumulate;
+      ops::attention(context, out, lse, q_.slice(0, rows), k_.slice(first_key, end_key), v_.slice(first_key, end_key),
+                     offsets_, attributes_);
+      std::vector<std::byte> results = bytes_of(out.slice(0, end));
+      for (int64_t head = 0; head < heads; ++head) {
+        const std::vector<std::byte> of_head = bytes_of(lse.slice(head, head + 1));
+        results.insert(results.end(), of_head.begin(), of_head.begin() + end * std::ssize(of_head) / rows);
+      }
+      return results;
+    };
+    const std::vector<std::byte> alone = over(3, 130, false);
+    EXPECT_TRUE(over(end, tokens, true) == alone) << implementation << ": then keys that they do not attend to";
+    EXPECT_FALSE(over(end, tokens, false) == alone);
+    EXPECT_TRUE(over(3, 130, true) == alone) << implementation << ": after keys that they do not attend to";
   }
 }
 

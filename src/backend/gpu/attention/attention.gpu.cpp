@@ -59,19 +59,43 @@ GPU_FN void store_sums(T* to, const float (&sums)[lane_d], float factor, int d) 
     if (i < d) to[i] = from_float<T>(sums[c] * factor);
   }
 }
+// Stores a row of results, from element `at` on, as `a` says. Partial ones: plus `earlier` times what is there, which
+// is not read for 0.
+template <class T>
+GPU_FN void store_row(const PackedAttentionArgs& a, void* to, int64_t at, const float (&sums)[lane_d], float factor,
+                      float earlier) {
+  if (!a.partial) return store_sums(static_cast<T*>(to) + at, sums, factor, a.d);
+  float* const row = static_cast<float*>(to) + at;
+  for (int c = 0; c < lane_d; ++c) {
+    const int i = lane_index() + c * warp_width;
+    if (i < a.d) row[i] = fma(earlier, earlier != 0 ? row[i] : 0.0F, sums[c] * factor);
+  }
+}
 
-// One query over its keys, by online softmax. key(j) and value(j) are the rows of key j. Returns the log-sum-exp of the
-// scores.
+// The keys, by their number in the sequence that begins at token `start`, that a query of it attends to.
+struct KeyRange {
+  int64_t begin, end;
+};
+GPU_FN KeyRange keys_of(const PackedAttentionArgs& a, int64_t start, int64_t query) {
+  const int64_t first = first_key(a.score, query), before = a.first_key - start;
+  return {before > first ? before : first, before + a.keys < query + 1 ? before + a.keys : query + 1};
+}
+
+// The maximum of scores, and the sum of exp(score - max).
+struct SoftmaxSum {
+  float max, total;
+};
+// One query over its keys, by online softmax: adds the values, each times exp(score - max), to `sums`, which are zeros.
+// key(j) and value(j) are the rows of key j.
 template <class T, class Keys, class Values>
-GPU_FN float attend(WarpStorage& shared, T* out, const T* q, int64_t query, int head, int d, const ScoreArgs& a,
-                    Keys key, Values value) {
+GPU_FN SoftmaxSum attend(WarpStorage& shared, float (&sums)[lane_d], const T* q, int64_t query, KeyRange keys, int head,
+                         int d, const ScoreArgs& a, Keys key, Values value) {
   load_vector(shared.left, q, d);
   warp_barrier();
-  float sums[lane_d] = {};
   float max_score = -bits_of<float>(0x7f800000);
   float total = 0;
-  for (int64_t base = first_key(a, query); base <= query; base += warp_width) {
-    const int64_t left = query - base + 1;
+  for (int64_t base = keys.begin; base < keys.end; base += warp_width) {
+    const int64_t left = keys.end - base;
     const int count = left < warp_width ? static_cast<int>(left) : warp_width;
     const int64_t j = base + lane_index();
     const bool in_range = lane_index() < count;
@@ -89,8 +113,7 @@ GPU_FN float attend(WarpStorage& shared, T* out, const T* q, int64_t query, int 
     add_rows(sums, shared.weights, count, d, [&](int i) { return value(base + i); });
     warp_barrier();
   }
-  store_sums(out, sums, 1.0F / total, d);
-  return max_score + logarithm(total);
+  return {max_score, total};
 }
 
 template <class T>
@@ -102,14 +125,28 @@ GPU_FN void forward(const PackedAttentionArgs& a) {
   const int64_t token = a.first_query + row;
   const int64_t start = a.offsets[sequence_of(a.offsets, a.sequences, token)];
   const int64_t width = static_cast<int64_t>(a.kv_heads) * a.d;
-  const int64_t column = head / (a.heads / a.kv_heads) * a.d;
-  const T* k = static_cast<const T*>(a.k) + start * width + column;
-  const T* v = static_cast<const T*>(a.v) + start * width + column;
+  const int64_t first = (start - a.first_key) * width + head / (a.heads / a.kv_heads) * a.d;
+  const T* k = static_cast<const T*>(a.k) + first;
+  const T* v = static_cast<const T*>(a.v) + first;
   const int64_t at = row * a.heads * a.d + head * a.d;
-  const float lse = attend(
-      block_shared.of[warp_index()], static_cast<T*>(a.out) + at, static_cast<const T*>(a.q) + at, token - start, head,
-      a.d, a.score, [&](int64_t j) { return k + j * width; }, [&](int64_t j) { return v + j * width; });
-  if (a.lse != nullptr && lane_index() == 0) a.lse[head * a.queries + row] = lse;
+  float sums[lane_d] = {};
+  const SoftmaxSum softmax = attend(
+      block_shared.of[warp_index()], sums, static_cast<const T*>(a.q) + at, token - start,
+      keys_of(a, start, token - start), head, a.d, a.score, [&](int64_t j) { return k + j * width; },
+      [&](int64_t j) { return v + j * width; });
+  const int64_t lse_at = head * a.queries + row;
+  float lse = softmax.max + logarithm(softmax.total);
+  float factor = 1.0F / softmax.total;
+  float earlier = 0;
+  if (a.partial) {
+    const JoinedSoftmax joined = join(lse, a.accumulate ? a.lse[lse_at] : -bits_of<float>(0x7f800000));
+    warp_barrier();  // all lanes have read lse
+    factor = softmax.total == 0 ? 0.0F : joined.own * factor;
+    earlier = joined.earlier;
+    lse = joined.lse;
+  }
+  store_row<T>(a, a.out, at, sums, factor, earlier);
+  if (a.lse != nullptr && lane_index() == 0) a.lse[lse_at] = lse;
 }
 
 template <class T>
@@ -125,10 +162,13 @@ GPU_FN void over_pages(const PagedAttentionArgs& a) {
   const int64_t column = head / (a.heads / a.kv_heads) * a.d;
   const auto offset = [&](int64_t j) { return (table[j / a.page] * a.page + j % a.page) * width + column; };
   const int64_t at = row * a.heads * a.d + head * a.d;
-  attend(
-      block_shared.of[warp_index()], static_cast<T*>(a.out) + at, static_cast<const T*>(a.q) + at, query, head, a.d,
-      a.score, [&](int64_t j) { return static_cast<const T*>(a.k) + offset(j); },
+  float sums[lane_d] = {};
+  const SoftmaxSum softmax = attend(
+      block_shared.of[warp_index()], sums, static_cast<const T*>(a.q) + at, query,
+      {first_key(a.score, query), query + 1}, head, a.d, a.score,
+      [&](int64_t j) { return static_cast<const T*>(a.k) + offset(j); },
       [&](int64_t j) { return static_cast<const T*>(a.v) + offset(j); });
+  store_sums(static_cast<T*>(a.out) + at, sums, 1.0F / softmax.total, a.d);
 }
 
 // One warp per query: dq = sum over its keys of ds k.
@@ -142,10 +182,11 @@ GPU_FN void query_gradient(const PackedAttentionArgs& a) {
   const int64_t token = a.first_query + row;
   const int64_t start = a.offsets[sequence_of(a.offsets, a.sequences, token)];
   const int64_t query = token - start;
+  const KeyRange keys = keys_of(a, start, query);
   const int64_t width = static_cast<int64_t>(a.kv_heads) * a.d;
-  const int64_t column = head / (a.heads / a.kv_heads) * a.d;
-  const T* k = static_cast<const T*>(a.k) + start * width + column;
-  const T* v = static_cast<const T*>(a.v) + start * width + column;
+  const int64_t first = (start - a.first_key) * width + head / (a.heads / a.kv_heads) * a.d;
+  const T* k = static_cast<const T*>(a.k) + first;
+  const T* v = static_cast<const T*>(a.v) + first;
   const int64_t at = row * a.heads * a.d + head * a.d;
   load_vector(shared.left, static_cast<const T*>(a.q) + at, a.d);
   load_vector(shared.right, static_cast<const T*>(a.dout) + at, a.d);
@@ -153,8 +194,8 @@ GPU_FN void query_gradient(const PackedAttentionArgs& a) {
   const float delta = dot(shared.right, static_cast<const T*>(a.out) + at, a.d);
   const float lse = a.lse[head * a.queries + row];
   float sums[lane_d] = {};
-  for (int64_t base = first_key(a.score, query); base <= query; base += warp_width) {
-    const int64_t left = query - base + 1;
+  for (int64_t base = keys.begin; base < keys.end; base += warp_width) {
+    const int64_t left = keys.end - base;
     const int count = left < warp_width ? static_cast<int>(left) : warp_width;
     const int64_t j = base + lane_index();
     if (lane_index() < count) {
@@ -166,7 +207,7 @@ GPU_FN void query_gradient(const PackedAttentionArgs& a) {
     add_rows(sums, shared.weights, count, a.d, [&](int i) { return k + (base + i) * width; });
     warp_barrier();
   }
-  store_sums(static_cast<T*>(a.dq) + at, sums, 1.0F, a.d);
+  store_row<T>(a, a.dq, at, sums, 1.0F, a.accumulate ? 1.0F : 0.0F);
 }
 
 // One warp per key: dv = sum of p dout, dk = sum of ds q, over the queries of all its query heads in order.
@@ -175,12 +216,13 @@ GPU_FN void key_gradient(const PackedAttentionArgs& a) {
   GPU_SHARED(SharedStorage, block_shared);
   WarpStorage& shared = block_shared.of[warp_index()];
   const int64_t row = static_cast<int64_t>(block_index()) * warps + warp_index();
-  if (row >= a.tokens) return;
+  if (row >= a.keys) return;
   const int kv_head = block_index_y();
   const int group = a.heads / a.kv_heads;
-  const int s = sequence_of(a.offsets, a.sequences, row);
+  const int64_t token = a.first_key + row;
+  const int s = sequence_of(a.offsets, a.sequences, token);
   // The key and the queries from `key` on that attend to it, as rows of q, which there are from 0 on.
-  const int64_t key = row - a.first_query;
+  const int64_t key = token - a.first_query;
   const int64_t last = a.offsets[s + 1] - a.first_query < a.queries ? a.offsets[s + 1] - a.first_query : a.queries;
   const int64_t end = a.score.window > 0 && key + a.score.window < last ? key + a.score.window : last;
   const int64_t at = row * a.kv_heads * a.d + kv_head * a.d;
@@ -211,8 +253,9 @@ GPU_FN void key_gradient(const PackedAttentionArgs& a) {
       warp_barrier();
     }
   }
-  store_sums(static_cast<T*>(a.dk) + at, dk, 1.0F, a.d);
-  store_sums(static_cast<T*>(a.dv) + at, dv, 1.0F, a.d);
+  const float earlier = a.accumulate ? 1.0F : 0.0F;
+  store_row<T>(a, a.dk, at, dk, 1.0F, earlier);
+  store_row<T>(a, a.dv, at, dv, 1.0F, earlier);
 }
 
 }  // namespace
@@ -250,7 +293,7 @@ void run_forward(Context& context, const Tensor& out, const Tensor& lse, const T
 }
 bool decline_forward(const Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                      const Tensor&, ops::AttentionAttributes attributes, ops::Refusal refuse) {
-  return decline_keys(attributes, refuse) || too_long(attributes, refuse);
+  return too_long(attributes, refuse);
 }
 
 void run_backward(Context& context, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
@@ -262,12 +305,12 @@ void run_backward(Context& context, const Tensor& dq, const Tensor& dk, const Te
   args.dv = dv.data;
   const int64_t warps = warps_of(context);
   launch(context, of_type(attention_dq, dout.dtype), {blocks_of(args.queries, warps), attributes.heads}, args);
-  launch(context, of_type(attention_dkv, dout.dtype), {blocks_of(args.tokens, warps), attributes.kv_heads}, args);
+  launch(context, of_type(attention_dkv, dout.dtype), {blocks_of(args.keys, warps), attributes.kv_heads}, args);
 }
 bool decline_backward(const Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                       const ops::AttentionSaved&, const Tensor&, ops::AttentionAttributes attributes,
                       ops::Refusal refuse) {
-  return decline_keys(attributes, refuse) || too_long(attributes, refuse);
+  return too_long(attributes, refuse);
 }
 
 void run_paged(Context& context, const Tensor& out, const Tensor& q, const ops::KvPages& pages,

@@ -23,9 +23,9 @@ struct ScoreArgs {
 
 struct PackedAttentionArgs {
   void* out;   // [queries, heads d]
-  float* lse;  // [heads, queries]; may be null in the forward pass
+  float* lse;  // [heads, queries]; may be null in the forward pass, unless it accumulates
   const void* q;
-  const void* k;  // [tokens, kv_heads d]
+  const void* k;  // [keys, kv_heads d]
   const void* v;
   const int32_t* offsets;  // [sequences + 1]
   // Backward only.
@@ -33,9 +33,12 @@ struct PackedAttentionArgs {
   void* dq;
   void* dk;
   void* dv;
-  int64_t queries, tokens;
-  int32_t first_query;  // the token of query 0
+  int64_t queries, keys;
+  int32_t first_query, first_key;  // the tokens of query 0 and of key 0
   int32_t sequences, heads, kv_heads, d;
+  // Of keys of a part of the tokens: out, dq, dk and dv are f32, instead of q's type, and with `accumulate` joined with
+  // what is there.
+  bool partial, accumulate;
   ScoreArgs score;
 };
 
@@ -74,6 +77,20 @@ GPU_FN int64_t first_key(const ScoreArgs& a, int64_t query) {
   return a.window > 0 && query + 1 > a.window ? query + 1 - a.window : 0;
 }
 
+// Attention over two sets of keys, from their log-sum-exps, which are -infinity without keys: the shares of both
+// results in the joined one, and its log-sum-exp. Where one set has no key, the other's share is exactly 1.
+struct JoinedSoftmax {
+  float own, earlier, lse;
+};
+GPU_FN JoinedSoftmax join(float own, float earlier) {
+  const float top = earlier > own ? earlier : own;
+  if (top == -bits_of<float>(0x7f800000)) return {0.0F, 0.0F, top};
+  const float own_weight = exponential(own - top);
+  const float earlier_weight = exponential(earlier - top);
+  const float total = own_weight + earlier_weight;
+  return {own_weight / total, earlier_weight / total, top + logarithm(total)};
+}
+
 // The sequence that contains `row`: offsets[s] <= row < offsets[s + 1].
 GPU_FN int sequence_of(const int32_t* offsets, int sequences, int64_t row) {
   int low = 0;
@@ -98,12 +115,7 @@ inline ScoreArgs score_args(const ops::AttentionAttributes& a) {
   return {a.scale, a.softcap, a.slopes ? a.slopes.as<float>() : nullptr, a.window};
 }
 
-// Whether there are keys of a part of the tokens, which no kernel over packed sequences supports.
-inline bool decline_keys(const ops::AttentionAttributes& a, ops::Refusal refuse) {
-  return a.first_key && refuse("keys from token {} on", *a.first_key);
-}
-
-// Whether the tensor-core kernels cannot run the call.
+// Whether the tensor-core kernels cannot run the call; the first tensor has the type of the operands.
 inline bool decline_tiles(const ops::AttentionAttributes& a, std::initializer_list<Tensor> tensors,
                           ops::Refusal refuse) {
   if (tensors.begin()->dtype == DType::f32) return refuse("does not support f32");
@@ -122,12 +134,15 @@ inline PackedAttentionArgs packed_args(const Tensor& out, const Tensor& lse, con
           .v = v.data,
           .offsets = offsets.as<int32_t>(),
           .queries = q.shape[0],
-          .tokens = k.shape[0],
+          .keys = k.shape[0],
           .first_query = static_cast<int32_t>(a.first_query),
+          .first_key = static_cast<int32_t>(a.first_key.value_or(0)),
           .sequences = static_cast<int32_t>(offsets.shape[0] - 1),
           .heads = static_cast<int32_t>(a.heads),
           .kv_heads = static_cast<int32_t>(a.kv_heads),
           .d = static_cast<int32_t>(a.head_dim),
+          .partial = a.first_key.has_value(),
+          .accumulate = a.accumulate,
           .score = score_args(a)};
 }
 

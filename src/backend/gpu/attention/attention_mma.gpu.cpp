@@ -78,7 +78,7 @@ GPU_FN void forward(const PackedAttentionArgs& a) {
   if (!tokens.has_query(block_rows)) return;
   const int head = block_index_y();
   const HeadRows<T> q_rows = query_rows<T>(a, tokens, head);
-  const int end = tokens.end_of_block(block_rows);  // of the keys, and of the block's queries
+  const int end = tokens.end_of_keys(block_rows);
   const HeadRows<T> kv_rows = key_rows<T>(a, tokens, end, head / (a.heads / a.kv_heads));
   const Source<T> k = kv_rows.source(a.k);
   const Source<T> v = kv_rows.source(a.v);
@@ -94,12 +94,12 @@ GPU_FN void forward(const PackedAttentionArgs& a) {
   const int window = window_of(a.score);
   const int first = tokens.first + warp_index() * tiles * 16;  // first query of the warp
   int k0 = static_cast<int>(first_key(a.score, tokens.first)) / keys * keys;
-  stages.begin(0, k, v, k0);
+  if (k0 < end) stages.begin(0, k, v, k0);
   for (int stage = 0; k0 < end; k0 += keys, stage ^= 1) {
     stages.wait();
     if (k0 + keys < end) stages.begin(stage ^ 1, k, v, k0 + keys);
     if (none_attend(first, first + tiles * 16 - 1, k0, k0 + keys - 1, window)) continue;
-    const bool unmasked = all_attend(first, first + tiles * 16 - 1, k0, k0 + keys - 1, window);
+    const bool unmasked = k0 + keys <= end && all_attend(first, first + tiles * 16 - 1, k0, k0 + keys - 1, window);
     MmaAccumulator scores[tiles][keys / 16] = {};
     multiply(scores, q, stages.left(stage), 0);
     bool max_changed = false;
@@ -121,9 +121,8 @@ GPU_FN void forward(const PackedAttentionArgs& a) {
         for (int n = 0; n < keys / 16; ++n) {
           GPU_UNROLL
           for (int i = 0; i < MmaAccumulator::count; ++i) {
-            if (!attends(first + r * 16 + mma_row(i), k0 + n * 16 + mma_column(i), window)) {
-              scores[r][n].at[i] = -infinity();
-            }
+            const int key = k0 + n * 16 + mma_column(i);
+            if (key >= end || !attends(first + r * 16 + mma_row(i), key, window)) scores[r][n].at[i] = -infinity();
           }
         }
       }
@@ -152,20 +151,39 @@ GPU_FN void forward(const PackedAttentionArgs& a) {
   GPU_UNROLL
   for (int r = 0; r < tiles; ++r) {
     const int row = first - tokens.first_query + r * 16;
+    const int64_t lse_row = head * a.queries + tokens.query_row + row;
     float factors[mma_lane_rows];
+    float lse[mma_lane_rows];
     GPU_UNROLL
     for (int m = 0; m < mma_lane_rows; ++m) {
-      softmax[r].total[m] = row_sum(softmax[r].total[m]);
-      factors[m] = 1.0F / softmax[r].total[m];
+      const float total = row_sum(softmax[r].total[m]);
+      factors[m] = 1.0F / total;
+      lse[m] = fma(softmax[r].max[m] * exponents.factor, ln_2, logarithm(total));
     }
-    q_rows.store(a.out, row, end - tokens.first_query, out[r], factors);
+    if (a.partial) {
+      float earlier[mma_lane_rows];
+      GPU_UNROLL
+      for (int i = 0; i < MmaAccumulator::count; ++i) {
+        const bool accumulates = a.accumulate && is_row(row + mma_row(i), tokens.queries);
+        earlier[mma_lane_row(i)] = accumulates ? a.lse[lse_row + mma_row(i)] : -infinity();
+      }
+      warp_barrier();  // all lanes have read lse
+      GPU_UNROLL
+      for (int m = 0; m < mma_lane_rows; ++m) {
+        const JoinedSoftmax joined = join(lse[m], earlier[m]);
+        factors[m] = lse[m] == -infinity() ? 0.0F : joined.own * factors[m];
+        lse[m] = joined.lse;
+        earlier[m] = joined.earlier;
+      }
+      q_rows.store_joined(a.out, row, out[r], factors, earlier);
+    } else {
+      q_rows.store(a.out, row, out[r], factors);
+    }
     if (a.lse == nullptr) continue;
     GPU_UNROLL
     for (int i = 0; i < MmaAccumulator::count; ++i) {
-      if (mma_column(i) == 0 && is_row(row + mma_row(i), end - tokens.first_query)) {
-        const int m = mma_lane_row(i);
-        a.lse[head * a.queries + tokens.query_row + row + mma_row(i)] =
-            fma(softmax[r].max[m] * exponents.factor, ln_2, logarithm(softmax[r].total[m]));
+      if (mma_column(i) == 0 && is_row(row + mma_row(i), tokens.queries)) {
+        a.lse[lse_row + mma_row(i)] = lse[mma_lane_row(i)];
       }
     }
   }
@@ -206,7 +224,7 @@ void run_forward(Context& context, const Tensor& out, const Tensor& lse, const T
 }
 bool decline_forward(const Context&, const Tensor& out, const Tensor&, const Tensor& q, const Tensor& k,
                      const Tensor& v, const Tensor&, ops::AttentionAttributes attributes, ops::Refusal refuse) {
-  return decline_keys(attributes, refuse) || decline_tiles(attributes, {q, k, v, out}, refuse);
+  return decline_tiles(attributes, {q, k, v, out}, refuse);
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ GPU_FN void query_gradient(const FlashArgs& args) {
   if (!tokens.has_query(block_rows)) return;
   const int head = block_index_y();
   const HeadRows<Bf16> q_rows = query_rows<Bf16>(a, tokens, head);
-  const int end = tokens.end_of_block(block_rows);  // of the keys, and of the block's queries
+  const int end = tokens.end_of_keys(block_rows);
   const HeadRows<Bf16> kv_rows = key_rows<Bf16>(a, tokens, end, head / (a.heads / a.kv_heads));
   const Source<Bf16> k = kv_rows.source(a.k);
   const Source<Bf16> v = kv_rows.source(a.v);
@@ -116,15 +116,17 @@ GPU_FN void query_gradient(const FlashArgs& args) {
     }
   }
 
+  // The last key that the mask leaves to all queries of the warp: as two conditions it would take more registers.
+  const int last_common = first < end ? first : end - 1;
   int k0 = static_cast<int>(first_key(a.score, tokens.first)) / keys * keys;
-  stages.begin(0, k, v, k0);
+  if (k0 < end) stages.begin(0, k, v, k0);
   for (int stage = 0; k0 < end; k0 += keys, stage ^= 1) {
     stages.wait();
     if (k0 + keys < end) stages.begin(stage ^ 1, k, v, k0 + keys);
     GPU_UNROLL
     for (int j = 0; j < keys; j += mma_k) {
       if (none_attend(first, first + tiles * 16 - 1, k0 + j, k0 + j + mma_k - 1, window)) continue;
-      const bool unmasked = all_attend(first, first + tiles * 16 - 1, k0 + j, k0 + j + mma_k - 1, window);
+      const bool unmasked = all_attend(last_common, first + tiles * 16 - 1, k0 + j, k0 + j + mma_k - 1, window);
       MmaAccumulator products[tiles][operand_tiles] = {};
       MmaAccumulator dweights[tiles][operand_tiles] = {};
       multiply(products, q, stages.left(stage), j);
@@ -142,7 +144,7 @@ GPU_FN void query_gradient(const FlashArgs& args) {
                   gradient_of<plain>(exponents, products[r][n].at[i], dweights[r][n].at[i], lse[r][mma_lane_row(i)],
                                      delta[r][mma_lane_row(i)], slope, key - query)
                       .dscore;
-              products[r][n].at[i] = unmasked || attends(query, key, window) ? dscore : 0.0F;
+              products[r][n].at[i] = unmasked || (key < end && attends(query, key, window)) ? dscore : 0.0F;
             }
           }
         }
@@ -153,12 +155,9 @@ GPU_FN void query_gradient(const FlashArgs& args) {
       multiply_transposed<Bf16, D>(dq, dscores, stages.left(stage), j);
     }
   }
-  float factors[mma_lane_rows];
-  for (float& each : factors) each = a.score.scale;
   GPU_UNROLL
   for (int r = 0; r < tiles; ++r) {
-    const int row = first - tokens.first_query + r * 16;
-    q_rows.store(a.dq, row, end - tokens.first_query, dq[r], factors);
+    q_rows.store_gradient(a, a.dq, first - tokens.first_query + r * 16, dq[r], a.score.scale);
   }
 }
 
@@ -171,11 +170,11 @@ GPU_FN void key_gradient(const FlashArgs& args) {
   constexpr int queries = shape.inner;
   constexpr bool in_registers = warp_width == 64 || fit_in_registers<D, tiles, 2, 32>;
   const PackedAttentionArgs& a = args.packed;
-  const BlockTokens tokens = block_tokens(a, block_rows, block_index());
-  if (tokens.first >= tokens.length) return;
+  const BlockTokens tokens = key_block(a, block_rows);
+  if (tokens.first >= tokens.keys) return;
   const int kv_head = block_index_y();
   const int group = a.heads / a.kv_heads;
-  const HeadRows<Bf16> kv_rows = key_rows<Bf16>(a, tokens, tokens.length, kv_head);
+  const HeadRows<Bf16> kv_rows = key_rows<Bf16>(a, tokens, tokens.keys, kv_head);
 
   Stages<Bf16, D, queries, shape.warps * warp_width> stages{dynamic_shared<Bf16>(), {}, {}};
   Bf16* const resident = dynamic_shared<Bf16>() + (in_registers ? 0 : 4 * queries * D);
@@ -262,14 +261,10 @@ GPU_FN void key_gradient(const FlashArgs& args) {
     head = head_after;
     q0 = q0_after;
   }
-  float scales[mma_lane_rows];
-  float ones[mma_lane_rows];
-  for (float& each : scales) each = a.score.scale;
-  for (float& each : ones) each = 1.0F;
   GPU_UNROLL
   for (int r = 0; r < tiles; ++r) {
-    if constexpr (with_dk) kv_rows.store(a.dk, first + r * 16, tokens.length, dk[r], scales);
-    if constexpr (with_dv) kv_rows.store(a.dv, first + r * 16, tokens.length, dv[r], ones);
+    if constexpr (with_dk) kv_rows.store_gradient(a, a.dk, first + r * 16, dk[r], a.score.scale);
+    if constexpr (with_dv) kv_rows.store_gradient(a, a.dv, first + r * 16, dv[r], 1.0F);
   }
 }
 
@@ -328,8 +323,7 @@ void run_backward(Context& context, const Tensor& dq, const Tensor& dk, const Te
 bool decline_backward(const Context&, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
                       const ops::AttentionSaved& saved, const Tensor&, ops::AttentionAttributes attributes,
                       ops::Refusal refuse) {
-  return decline_keys(attributes, refuse) ||
-         decline_tiles(attributes, {dq, dk, dv, dout, saved.out, saved.q, saved.k, saved.v}, refuse);
+  return decline_tiles(attributes, {dout, dq, dk, dv, saved.out, saved.q, saved.k, saved.v}, refuse);
 }
 
 }  // namespace

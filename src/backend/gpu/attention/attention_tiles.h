@@ -163,18 +163,35 @@ GPU_FN void store_rows(T* to, const int64_t (&at)[mma_lane_rows], int d, const M
     }
   }
 }
-// The same for rows `first` to first + 15 of those that are `stride` elements apart, of which there are `end`.
-template <class T, int count>
-GPU_FN void store_rows(T* to, int64_t stride, int first, int end, int d, const MmaAccumulator (&sums)[count],
-                       const float (&factors)[mma_lane_rows]) {
+// The same, plus what is there, each row times `earlier`, which is not read where that is 0.
+template <int count>
+GPU_FN void store_joined_rows(float* to, const int64_t (&at)[mma_lane_rows], int d, const MmaAccumulator (&sums)[count],
+                              const float (&factors)[mma_lane_rows], const float (&earlier)[mma_lane_rows]) {
+  GPU_UNROLL
+  for (int n = 0; n < count; ++n) {
+    GPU_UNROLL
+    for (int i = 0; i < MmaAccumulator::count; i += mma_neighbours) {
+      const int m = mma_lane_row(i);
+      const int column = n * 16 + mma_column(i);
+      if (at[m] < 0 || column >= d) continue;
+      float* const address = to + at[m] + column;
+      Pack<float, mma_neighbours> pack = {};
+      if (earlier[m] != 0) pack = load_pack<float, mma_neighbours>(address);
+      GPU_UNROLL
+      for (int j = 0; j < mma_neighbours; ++j) pack.at[j] = fma(earlier[m], pack.at[j], sums[n].at[i + j] * factors[m]);
+      store_pack(address, pack);
+    }
+  }
+}
+// Where the lane's rows among rows `first` to first + 15 begin, of `end` rows that are `stride` elements apart; -1 if
+// there is no such row.
+GPU_FN void find_rows(int64_t (&at)[mma_lane_rows], int64_t stride, int first, int end) {
   const int64_t start = first * stride;
-  int64_t at[mma_lane_rows];
   GPU_UNROLL
   for (int i = 0; i < MmaAccumulator::count; ++i) {
     const bool valid = mma_row(i) >= -first && mma_row(i) < end - first;
     at[mma_lane_row(i)] = valid ? start + mma_row(i) * stride : -1;
   }
-  store_rows(to, at, d, sums, factors);
 }
 
 template <class Combine>

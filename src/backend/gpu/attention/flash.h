@@ -4,7 +4,8 @@
 // next tile while the current one is multiplied. Scores become operands of the second gemm in registers. Tiles start at
 // the sequence's own first token and sums run in order, so results are deterministic and do not depend on the other
 // sequences in the pack. This also holds where there are queries of a part of the tokens only: the rows of the others
-// are zeros and are not stored, so that a query has the bits that it has among all.
+// are zeros and are not stored, so that a query has the bits that it has among all. Where there are keys of a part of
+// the tokens, their tiles start at the sequence's first token that has one.
 //
 // bench/reports/2026-11-22-gpu-attention-analysis.md has the counts behind the shapes. No block uses more than 64 KiB
 // of shared memory, which all devices have.
@@ -42,46 +43,75 @@ namespace ingot::gpu::GPU_TARGET {
 
 inline constexpr bool wide = sizeof(MmaA) == 32;
 
-// The tokens that a block processes. Blocks offsets[s] / rows + s to offsets[s + 1] / rows + s belong to sequence s;
-// they are at least as many as it needs.
+// The tokens of a sequence that a block processes. They are numbered from the sequence's first one that has a key, or
+// that comes after the keys that there are: those before it, whose queries attend to no key, have negative numbers.
 struct BlockTokens {
-  int64_t start;  // first token of the sequence in the pack
-  int length;     // of the sequence
-  int first;      // first token of the block in the sequence; from `length` on the block has nothing to do
-  // The sequence's queries that there are: their first token in the sequence, how many they are (none if not above 0),
-  // and the row of the first one.
+  int64_t key_row;  // of token 0
+  int keys;         // tokens 0 to keys - 1 have a key
+  int first;        // of the block
+  // The sequence's queries that there are: their first token, how many they are (none if not above 0), and the row of
+  // the first one.
   int first_query, queries;
   int64_t query_row;
 
   GPU_FN int end_query() const { return first_query + queries; }
   // Whether the block's `rows` tokens have a query.
   GPU_FN bool has_query(int rows) const { return queries > 0 && first < end_query() && first + rows > first_query; }
-  // The token behind the last of the block's `rows` tokens that has a query, if has_query(rows). No query of the block
-  // attends to it or to later ones.
-  GPU_FN int end_of_block(int rows) const { return first + rows < end_query() ? first + rows : end_query(); }
+  // The token behind the last one with a key to which a query among the block's `rows` tokens may attend, if
+  // has_query(rows).
+  GPU_FN int end_of_keys(int rows) const {
+    const int end = first + rows < end_query() ? first + rows : end_query();
+    return end < keys ? (end > 0 ? end : 0) : keys;
+  }
 };
-GPU_FN BlockTokens block_tokens(const PackedAttentionArgs& a, int rows, int block) {
+// `first`: the number of the block's first token, counted from the beginning of the sequence.
+GPU_FN BlockTokens block_tokens(const PackedAttentionArgs& a, int sequence, int first) {
+  const int start = a.offsets[sequence];
+  const int end = a.offsets[sequence + 1];
+  const int end_key = a.first_key + static_cast<int>(a.keys) < end ? a.first_key + static_cast<int>(a.keys) : end;
+  const int origin = a.first_key > start ? a.first_key : start;
+  const int query = a.first_query > start ? a.first_query : start;
+  const int query_end = a.first_query + a.queries < end ? a.first_query + static_cast<int>(a.queries) : end;
+  return {.key_row = origin - a.first_key,
+          .keys = end_key > origin ? end_key - origin : 0,
+          .first = start - origin + first,
+          .first_query = query - origin,
+          .queries = query_end - query,
+          .query_row = query - a.first_query};
+}
+// The sequence of a block. If the tokens of sequence s are begin(s) to begin(s + 1) - 1, it has the blocks
+// begin(s) / rows + s to begin(s + 1) / rows + s, which are at least as many as it needs.
+template <class Begin>
+GPU_FN int sequence_of_block(int sequences, int rows, int block, Begin begin) {
   int low = 0;
-  int high = a.sequences - 1;
+  int high = sequences - 1;
   while (low < high) {
     const int middle = (low + high + 1) / 2;
-    if (a.offsets[middle] / rows + middle <= block) {
+    if (begin(middle) / rows + middle <= block) {
       low = middle;
     } else {
       high = middle - 1;
     }
   }
-  const int start = a.offsets[low];
-  const int length = a.offsets[low + 1] - start;
-  const int before = a.first_query - start;  // tokens of the sequence before query 0; may be negative
-  const int first_query = before > 0 ? before : 0;
-  const int end_query = before + a.queries < length ? before + static_cast<int>(a.queries) : length;
-  return {
-      start, length, (block - (start / rows + low)) * rows, first_query, end_query - first_query, first_query - before};
+  return low;
 }
 // The tokens of the block of queries. Later queries attend to more keys, so their blocks start first.
 GPU_FN BlockTokens query_block(const PackedAttentionArgs& a, int rows) {
-  return block_tokens(a, rows, blocks_before(a.first_query, rows) + grid_blocks() - 1 - block_index());
+  const int block = blocks_before(a.first_query, rows) + grid_blocks() - 1 - block_index();
+  const auto begin = [&](int s) { return a.offsets[s]; };
+  const int sequence = sequence_of_block(a.sequences, rows, block, begin);
+  return block_tokens(a, sequence, (block - (begin(sequence) / rows + sequence)) * rows);
+}
+// The tokens of the block of keys; if the first one is not among those with a key, the block has nothing to do.
+GPU_FN BlockTokens key_block(const PackedAttentionArgs& a, int rows) {
+  const auto begin = [&](int s) {  // row of the sequence's first key, if it has one
+    const int row = a.offsets[s] - a.first_key;
+    return row < 0 ? 0 : row < a.keys ? row : static_cast<int>(a.keys);
+  };
+  const int sequence = sequence_of_block(a.sequences, rows, block_index(), begin);
+  BlockTokens tokens = block_tokens(a, sequence, 0);
+  tokens.first = (block_index() - (begin(sequence) / rows + sequence)) * rows;
+  return tokens;
 }
 
 // The rows of one head of a sequence: of all its tokens, or of its queries that there are.
@@ -90,11 +120,35 @@ struct HeadRows {
   int64_t start, stride;
   int end, d;
   GPU_FN Source<T> source(const void* matrix) const { return {static_cast<const T*>(matrix) + start, stride, end, d}; }
-  // Stores those of rows `first` to first + 15 that are among the first `rows`, each times its factor.
+  // Stores those of rows `first` to first + 15 that there are, each times its factor.
   template <int count>
-  GPU_FN void store(void* matrix, int first, int rows, const MmaAccumulator (&sums)[count],
+  GPU_FN void store(void* matrix, int first, const MmaAccumulator (&sums)[count],
                     const float (&factors)[mma_lane_rows]) const {
-    store_rows(static_cast<T*>(matrix) + start, stride, first, rows, d, sums, factors);
+    int64_t at[mma_lane_rows];
+    find_rows(at, stride, first, end);
+    store_rows(static_cast<T*>(matrix) + start, at, d, sums, factors);
+  }
+  // The same to a matrix of f32, plus what is there, each row times `earlier`.
+  template <int count>
+  GPU_FN void store_joined(void* matrix, int first, const MmaAccumulator (&sums)[count],
+                           const float (&factors)[mma_lane_rows], const float (&earlier)[mma_lane_rows]) const {
+    int64_t at[mma_lane_rows];
+    find_rows(at, stride, first, end);
+    store_joined_rows(static_cast<float*>(matrix) + start, at, d, sums, factors, earlier);
+  }
+  // Rows of a gradient, each times `factor`, as `a` says.
+  template <int count>
+  GPU_FN void store_gradient(const PackedAttentionArgs& a, void* matrix, int first, const MmaAccumulator (&sums)[count],
+                             float factor) const {
+    float factors[mma_lane_rows];
+    float earlier[mma_lane_rows];
+    for (float& each : factors) each = factor;
+    for (float& each : earlier) each = a.accumulate ? 1.0F : 0.0F;
+    if (a.partial) {
+      store_joined(matrix, first, sums, factors, earlier);
+    } else {
+      store(matrix, first, sums, factors);
+    }
   }
 };
 template <class T>
@@ -107,10 +161,10 @@ template <class T>
 GPU_FN HeadRows<T> query_rows(const PackedAttentionArgs& a, const BlockTokens& tokens, int head) {
   return head_rows<T>(a, tokens.query_row, tokens.queries, a.heads, head);
 }
-// The first `count` tokens.
+// Of tokens 0 to count - 1.
 template <class T>
 GPU_FN HeadRows<T> key_rows(const PackedAttentionArgs& a, const BlockTokens& tokens, int count, int kv_head) {
-  return head_rows<T>(a, tokens.start, count, a.kv_heads, kv_head);
+  return head_rows<T>(a, tokens.key_row, count, a.kv_heads, kv_head);
 }
 
 // Double buffering: two stages of two tiles of `inner` rows; one stage is multiplied while the other one is loaded.
@@ -170,13 +224,13 @@ inline bool is_wide(const ops::Context& context) { return device_of(context).arc
 
 inline int padded_d(int64_t d) { return d <= 64 ? 64 : d <= 128 ? 128 : 256; }
 
-// The blocks of queries, with query_block(); and those of keys, whose index is the block's.
+// The blocks of queries, with query_block(), and those of keys, with key_block().
 inline Grid query_grid(const PackedAttentionArgs& args, const FlashShape& shape) {
   const int64_t end = (args.first_query + args.queries) / shape.rows() + args.sequences;
   return {args.sequences > 0 ? end - blocks_before(args.first_query, shape.rows()) : 0, args.heads};
 }
 inline Grid key_grid(const PackedAttentionArgs& args, const FlashShape& shape) {
-  return {args.sequences > 0 ? args.tokens / shape.rows() + args.sequences : 0, args.kv_heads};
+  return {args.sequences > 0 ? args.keys / shape.rows() + args.sequences : 0, args.kv_heads};
 }
 
 // Part of register_attention_mma.
