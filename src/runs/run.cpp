@@ -200,6 +200,17 @@ train::TrainerSettings trainer_settings(const RunPlan& plan, runtime::Runtime& r
   return settings;
 }
 
+// After the training has failed: what it has recorded so far, unless another process has taken the folder.
+void report_failure(train::Trainer& trainer, const Error& error, const std::optional<RunFolder>& folder,
+                    const Log& log) {
+  try {
+    if (folder) folder->require_lock();
+    trainer.report_failure(error);
+  } catch (const std::exception& second) {
+    if (second.what() != error.message()) log.error("{}", text_of(second));
+  }
+}
+
 // One rank's run.
 class Runner {
  public:
@@ -349,8 +360,10 @@ int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, r
   try {
     end = trainer->run(stops, [&](int64_t at) { sampler->run(at, observers); });
   } catch (...) {
-    world.fail(comm::error_of_exception());  // notifies the other ranks before the destructors here wait
+    const Error error = comm::error_of_exception();
+    world.fail(error);  // notifies the other ranks before the destructors here wait
     collectives.end();
+    report_failure(*trainer, error, folder, log);
     throw;
   }
   const std::string upload_error = trainer->upload_error();

@@ -47,8 +47,9 @@ class ActionLog {
   std::optional<std::pair<Action, int64_t>> computes_;
 };
 
-// The actions that have ended, as a JSON object in Chrome's trace format ("Trace Event Format": complete events, in
-// microseconds), which Perfetto and chrome://tracing show; a process is a rank, and a thread one kind of work.
+// The actions as a JSON object in Chrome's trace format ("Trace Event Format": complete events, in microseconds, and
+// the beginnings of those that have not ended), which Perfetto and chrome://tracing show; a process is a rank, and a
+// thread one kind of work.
 std::string chrome_trace(const ActionLog& log, int rank);
 
 }  // namespace ingot::train

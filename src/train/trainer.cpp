@@ -374,10 +374,10 @@ void Trainer::write_trace() {
 }
 
 Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> on_eval) {
-  const double started = steady_seconds();
+  started_ = steady_seconds();
+  tokens_before_ = tokens_;
   if (settings_.joules) joules_ = settings_.joules();
   watch_ranks();
-  const int64_t tokens_before = tokens_;
   const auto evaluate_now = [&] {
     if (!eval_) return;
     const EvalEvent event = evaluate(done_);
@@ -447,15 +447,28 @@ Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> o
     stop();  // its result is ignored while waiting for the upload, but it may throw
     report_upload(1);
   }
-  EndEvent event;
-  event.step = done_;
-  event.reason = end == End::done ? "done" : "stopped";
-  event.seconds = steady_seconds() - started;
-  event.tokens = tokens_ - tokens_before;
+  EndEvent event = end_event(end == End::done ? "done" : "stopped");
   event.peak_memory_bytes = memory_taken();
-  event.rates = utilisation_.rates();
   if (first()) observer_.on_end(event);
   return end;
+}
+
+EndEvent Trainer::end_event(const char* reason) const {
+  EndEvent event;
+  event.step = done_;
+  event.reason = reason;
+  event.seconds = steady_seconds() - started_;
+  event.tokens = tokens_ - tokens_before_;
+  event.rates = utilisation_.rates();
+  return event;
+}
+
+void Trainer::report_failure(const Error& error) {
+  if (log_) write_trace();
+  if (!first()) return;
+  EndEvent event = end_event("failed");
+  event.error = error.message();
+  observer_.on_end(event);
 }
 
 }  // namespace ingot::train

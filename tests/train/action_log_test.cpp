@@ -224,17 +224,23 @@ TEST(ActionLog, IsATraceWhoseRowsHaveNoOverlaps) {
   log.end(Action::reduce, 3);
   log.begin(Action::gather, 1);  // does not end
   log.end_compute();
-  std::multiset<std::string> names;
+  std::multiset<std::string> names, unfinished;
   std::map<int, std::vector<std::pair<double, double>>> rows;
   const nlohmann::ordered_json trace = parse_json(chrome_trace(log, 5));
   for (const nlohmann::ordered_json& event : trace["traceEvents"]) {
     EXPECT_EQ(event["pid"], 5);
     if (event["ph"] == "M") continue;
+    if (event["ph"] == "B") {
+      EXPECT_FALSE(event.contains("dur"));
+      unfinished.insert(event["name"].get<std::string>());
+      continue;
+    }
     EXPECT_EQ(event["ph"], "X");
     names.insert(event["name"].get<std::string>());
     rows[event["tid"]].emplace_back(event["ts"], event["dur"]);
   }
   EXPECT_EQ(names, (std::multiset<std::string>{"backward 2", "backward 3", "reduce 3", "reduce 3", "reduce 4"}));
+  EXPECT_EQ(unfinished, std::multiset<std::string>{"gather 1"});
   EXPECT_EQ(rows.size(), 3U);  // computations, and two reductions at a time
   for (const auto& [row, spans] : rows) {
     for (size_t i = 1; i < spans.size(); ++i)
