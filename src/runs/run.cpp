@@ -56,7 +56,7 @@ void plan_checkpoints(RunPlan& plan, const Device& device, size_t available, con
 
 // What this rank has of the adapter's master weights; `memory` owns those that are gathered from data-parallel ranks,
 // which call it together.
-std::vector<HeldTensor> held_masters(const train::OptimizerState& optimizer_state, const train::Step& step,
+std::vector<HeldTensor> held_masters(const train::OptimizerState& optimizer_state, train::Step& step,
                                      std::vector<Buffer>& memory) {
   std::vector<HeldTensor> held;
   for (size_t i = 0; i < optimizer_state.tensors().size(); ++i) {

@@ -12,7 +12,7 @@ namespace ingot::train {
 
 namespace {
 
-constexpr const char* names[] = {"forward", "backward", "backward of weights", "reduce", "gather",
+constexpr const char* names[] = {"forward", "backward", "backward of weights", "reduce", "gather", "gather updated",
                                  "update",  "download", "host update",         "upload"};
 
 // Actions that are shown in one row, unless they overlap.

@@ -287,11 +287,18 @@ void Step::finish_host_updates(int64_t layer) {
 void Step::update(double lr) {
   optimizer_state_.set_updates(optimizer_state_.updates() + 1);
   const UpdateAttributes attributes{settings_.optimizer, lr, optimizer_state_.updates(), decision_};
-  for (const Bucket& bucket : optimizer_state_.buckets()) {
-    for (size_t i = bucket.first; i < bucket.last; ++i) update_one(i, bucket, attributes);
+  const std::vector<Bucket>& buckets = optimizer_state_.buckets();
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    for (size_t i = buckets[b].first; i < buckets[b].last; ++i) update_one(i, buckets[b], attributes);
+    if (optimizer_state_.host_update() == nullptr) gradient_sync_.begin_gather(b, Stream::compute);
   }
-  if (!defers_host_updates()) finish_host_updates();
-  gather_weights();
+  if (optimizer_state_.host_update() == nullptr) {
+    gradient_sync_.finish_gathers(buckets.size());
+  } else if (!defers_host_updates()) {
+    finish_host_updates();
+    gather_weights();
+  }
+  if (!optimizer_state_.has_whole_weights()) sharded_->changed();
   if (optimizer_state_.ranges()) ops::next_ranges(context_, optimizer_state_.ranges(), optimizer_state_.largest());
 }
 
@@ -574,14 +581,16 @@ std::vector<double> Step::evaluate(std::span<const data::PackedSequence> sequenc
 void Step::refresh_weights() {
   optimizer_state_.refresh_weights(context_);
   gather_weights();
-}
-
-void Step::gather_weights() {
-  gradient_sync_.gather_weights();
   if (!optimizer_state_.has_whole_weights()) sharded_->changed();
 }
 
-Tensor Step::master(size_t index, Buffer& memory) const {
+void Step::gather_weights() {
+  const size_t buckets = optimizer_state_.buckets().size();
+  for (size_t b = 0; b < buckets; ++b) gradient_sync_.begin_gather(b, Stream::compute);
+  gradient_sync_.finish_gathers(buckets);
+}
+
+Tensor Step::master(size_t index, Buffer& memory) {
   const TrainedParameter& t = optimizer_state_.tensors()[index];
   if (optimizer_state_.share().zero_stage() == 0 || t.parts.size() == 1) return t.master.reshape(t.shape);
   memory = Buffer(device_, static_cast<size_t>(t.shape.elements()) * size_of(t.master.dtype));

@@ -138,7 +138,7 @@ class Step {
   void refresh_weights();
   // The master of OptimizerState::tensors()[index], all that this rank's copy of the weight has. Where data-parallel
   // ranks shard the state, it is gathered in `memory`. The data-parallel ranks call it together.
-  Tensor master(size_t index, Buffer& memory) const;
+  Tensor master(size_t index, Buffer& memory);
 
   ops::Context& context() { return context_; }
   const comm::Group& ranks() const { return grid_.world; }

@@ -85,6 +85,42 @@ TEST(ActionLog, ReductionsBeginBeforeEarlierBlocksCompute) {
   }
 }
 
+// The weights of a bucket are gathered while the parameters of the next are updated, and all are there for the next
+// step. With Muon a bucket may have several runs.
+TEST(ActionLog, UpdatedWeightsAreGatheredWhileTheNextBucketIsUpdated) {
+  for (const int zero : {1, 2}) {
+    for (const int64_t bytes : {int64_t{0}, int64_t{16} << 10}) {
+      for (const OptimizerName optimizer : {OptimizerName::adamw, OptimizerName::muon}) {
+        SmallRun::Settings settings{.threads = 1, .bucket_bytes = bytes};
+        settings.types.optimizer = optimizer;
+        for_steps(settings, {.tp = 1, .stages = 1, .dp = 2, .zero = zero},
+                  [&](const SmallRun& run, const Entries& log) {
+                    const std::vector<Bucket>& buckets = run.optimizer_state->buckets();
+                    const auto bucket_of = [&](int64_t parameter) {
+                      return std::ranges::find_if(
+                                 buckets,
+                                 [&](const Bucket& b) {
+                                   return static_cast<int64_t>(run.optimizer_state->tensors()[b.last - 1].number) >=
+                                          parameter;
+                                 }) -
+                             buckets.begin();
+                    };
+                    int64_t started = 0, ended = 0;
+                    for (auto entry = log.begin(); entry != log.end(); ++entry) {
+                      if (entry->action == Action::update && entry->begins) EXPECT_EQ(bucket_of(entry->index), started);
+                      if (entry->action != Action::gather_updated) continue;
+                      EXPECT_EQ(entry->index, entry->begins ? started : ended);
+                      ++(entry->begins ? started : ended);
+                      EXPECT_EQ(ended > 0, started == std::ssize(buckets) && !entry->begins);
+                    }
+                    EXPECT_EQ(started, std::ssize(buckets));
+                    EXPECT_EQ(ended, started);
+                  });
+      }
+    }
+  }
+}
+
 // While a layer computes, the weights of the next are gathered: only what a micro-batch begins with is not gathered
 // ahead.
 TEST(ActionLog, WeightsAreGatheredWhileTheLayerBeforeComputes) {
