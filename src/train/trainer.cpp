@@ -411,8 +411,10 @@ Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> o
     if (every > 0 && done_ / every * every + every < settings_.steps) reserve_copy();
     data::Loader loader(train_, order_, done_);
     // An asynchronous device gets the next step before the host reads the last one's loss. With host-visible memory
-    // (CPU), or where ranks synchronise gradients, the host waits for each step.
-    const bool waits = step_.context().device.host_visible() || step_.ranks().size() > 1;
+    // (CPU), or where ranks synchronise gradients, the host waits for each step; but not where it updates weights while
+    // the next step computes.
+    const bool waits = step_.context().device.host_visible() ||
+                       (step_.ranks().size() > 1 && optimizer_state_.host_update() == nullptr);
     const size_t ahead = waits ? 1 : Step::max_in_flight;
     NextAction next = NextAction::step;
     const auto write = [&] {
