@@ -238,6 +238,7 @@ class StagedCommunicator : public HostCommunicator {
   };
 
   PendingOperation reduce(Workspace& workspace, void* data, Result result, Begin begin) {
+    workspace.done->wait();  // what used the staging memory before
     workspace.done->record(Stream::compute);
     workspace.done->wait_on(Stream::copy);
     device_.copy_to_host_async(Stream::copy, workspace.staging.data(), data, result.all);

@@ -362,23 +362,23 @@ size_t grouped_bytes(const spec::Experts& spec, int64_t hidden, const PassShape&
                   GroupedLayer::bytes(rows, hidden, features, shape));
 }
 
-// Of one expert, whose outputs are summed over ranks in slices only, and for all of its rows: it gets each token of the
-// ranks that have experts at most once.
+// Of one expert, whose outputs are summed over ranks in slices only, and for all of its rows: at most each token of the
+// ranks that have experts.
 PassShape of_expert(const spec::Experts& spec, PassShape shape) {
   if (shape.slices == 1) shape.tp = 1;
   shape.sequence_parallel = false;
-  shape.tokens *= spec.ranks;
+  shape.tokens = spec.max_rows_of_one(shape.tokens);
   return shape;
 }
 
 // Of what a pass over this rank's experts takes, in one of the directions.
 size_t experts_bytes(const spec::Experts& spec, int64_t hidden, const PassShape& shape, bool forward) {
-  const PassShape all = of_expert(spec, shape);
-  const size_t numbers = Arena::footprint(DType::i64, Shape{all.tokens});  // dropout rows or adapter slots
-  const auto of_one = forward ? Mlp::forward_bytes : Mlp::backward_bytes;
-  const size_t by_expert = numbers + of_one(spec.expert, hidden, all, all.tokens);
+  const PassShape one = of_expert(spec, shape);
   PassShape grouped = shape;
-  grouped.tokens = all.tokens;
+  grouped.tokens *= spec.ranks;
+  const size_t numbers = Arena::footprint(DType::i64, Shape{grouped.tokens});  // dropout rows or adapter slots
+  const auto of_one = forward ? Mlp::forward_bytes : Mlp::backward_bytes;
+  const size_t by_expert = numbers + of_one(spec.expert, hidden, one, one.tokens);
   return (spec.ranks > 1 && shape.adapter_rank > 0 ? numbers : 0) +
          std::max(by_expert, grouped_bytes(spec, hidden, grouped, shape.tokens * spec.max_rows()));
 }

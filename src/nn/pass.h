@@ -117,6 +117,9 @@ struct TensorParallel {
 class PassObserver {
  public:
   virtual ~PassObserver() = default;
+  // Before the weights of the layer that comes next are gathered or waited for. Arguments as below; not where a layer
+  // needs no weights.
+  virtual void comes_to(int64_t layer, bool backward) = 0;
   // Before the computations of a block, of what is before the blocks (layer -1) or of what is after them (their number,
   // in forward only), in the whole model's numbers. The layer's weights are there.
   virtual void begins(int64_t layer, bool backward) = 0;

@@ -94,6 +94,13 @@ std::string MemoryPlan::table() const {
   row("samples' engine", samples);
   row("pipeline's messages", step.messages);
   text += fmt::format("  {:<22}{:>12}\n", "total", format_bytes(total()));
+  if (balanced) {
+    const size_t room = step.saved + step.scratch - balanced->saved - balanced->scratch;
+    text += fmt::format(
+        "  {:<22}{:>12} (used if all experts are selected equally often: {} of saved activations, {} of scratch)\n",
+        "balanced routing", format_bytes(total() - room), format_bytes(balanced->saved),
+        format_bytes(balanced->scratch));
+  }
   if (mapped)
     text +=
         fmt::format("  {:<22}{:>12} (read in place from the model's files)\n", "mapped weights", format_bytes(mapped));
@@ -280,9 +287,13 @@ void set_micro_batch(RunPlan& plan, int64_t micro) {
   const int64_t lowest = plan.lora ? spec::lowest_adapted_layer(plan.model, *plan.lora) : 0;
   plan.step.micro = micro;
   plan.recipe.batch.micro.value = micro * plan.step.accumulation_unit;
-  plan.memory.step = train::Step::bytes(plan.model, plan.step, lowest, plan.lora ? plan.lora->rank : 0, plan.decoded,
-                                        static_cast<int>(*plan.recipe.threads.value),
-                                        plan.memory.optimizer_state.update, plan.memory.host_visible, plan.share);
+  const auto bytes_of = [&](const spec::ModelSpec& model) {
+    return train::Step::bytes(model, plan.step, lowest, plan.lora ? plan.lora->rank : 0, plan.decoded,
+                              static_cast<int>(*plan.recipe.threads.value), plan.memory.optimizer_state.update,
+                              plan.memory.host_visible, plan.share);
+  };
+  plan.memory.step = bytes_of(plan.model);
+  if (plan.share.ep() > 1) plan.memory.balanced = bytes_of(spec::with_balanced_routing(plan.model));
 }
 
 RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,

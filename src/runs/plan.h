@@ -25,6 +25,9 @@ struct MemoryPlan {
   train::OptimizerStateBytes optimizer_state;  // `offloaded` is host memory, not in total()
   size_t host_update = 0;                      // likewise: what the CPU's updates need besides
   train::StepBytes step;                       // its `exchange` is host memory, not in total()
+  // With expert-parallel ranks: what of `step`, which is for any routing, is used where tokens select all experts
+  // equally often.
+  std::optional<train::StepBytes> balanced;
   size_t workspace = 0;  // of the thread pool: scratch of the CPU's ops whose size does not depend on shapes; 0 on GPUs
   size_t samples = 0;    // engine that generates the samples of eval.prompts
   size_t copy = 0;       // host memory, not in total(): snapshot of the state for writing checkpoints in the background

@@ -56,7 +56,7 @@ void plan_checkpoints(RunPlan& plan, const Device& device, size_t available, con
 
 // What this rank has of the adapter's master weights; `memory` owns those that are gathered from data-parallel ranks,
 // which call it together.
-std::vector<HeldTensor> held_masters(const train::OptimizerState& optimizer_state, const train::Step& step,
+std::vector<HeldTensor> held_masters(const train::OptimizerState& optimizer_state, train::Step& step,
                                      std::vector<Buffer>& memory) {
   std::vector<HeldTensor> held;
   for (size_t i = 0; i < optimizer_state.tensors().size(); ++i) {
@@ -211,6 +211,17 @@ runtime::CollectivesUse collectives_use(const train::Recipe& recipe, const spec:
           .sums_ends = model.tied_head && !recipe.adapter && ends_differ};
 }
 
+// After the training has failed: what it has recorded so far, unless another process has taken the folder.
+void report_failure(train::Trainer& trainer, const Error& error, const std::optional<RunFolder>& folder,
+                    const Log& log) {
+  try {
+    if (folder) folder->require_lock();
+    trainer.report_failure(error);
+  } catch (const std::exception& second) {
+    if (second.what() != error.message()) log.error("{}", text_of(second));
+  }
+}
+
 // One rank's run.
 class Runner {
  public:
@@ -362,8 +373,10 @@ int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, r
   try {
     end = trainer->run(stops, [&](int64_t at) { sampler->run(at, observers); });
   } catch (...) {
-    world.fail(comm::error_of_exception());  // notifies the other ranks before the destructors here wait
+    const Error error = comm::error_of_exception();
+    world.fail(error);  // notifies the other ranks before the destructors here wait
     collectives.end();
+    report_failure(*trainer, error, folder, log);
     throw;
   }
   const std::string upload_error = trainer->upload_error();

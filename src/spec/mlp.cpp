@@ -82,7 +82,7 @@ void Experts::add_saved(SavedList& list, int64_t hidden) const {
 
 void Experts::check_split(Parts parts) const { expert.check_split(parts); }
 
-Experts Experts::split(int64_t tp) const { return {count, per_token, expert.split(tp), ranks}; }
+Experts Experts::split(int64_t tp) const { return {count, per_token, expert.split(tp), ranks, balanced}; }
 
 const Dense& dense_of(const Mlp& mlp) {
   const Experts* experts = experts_of(mlp);

@@ -37,12 +37,18 @@ struct Experts {
   int64_t per_token = 0;
   Dense expert;
   int64_t ranks = 1;  // expert-parallel ones, each with an equal share of the experts (ModelShard::ep)
+  // Sizes are for tokens that select all experts equally often, rather than for any selection: for estimates alone.
+  bool balanced = false;
   bool operator==(const Experts&) const = default;
 
   int64_t own() const { return count / ranks; }  // of one rank
   // The most rows that a rank's experts can get, for each token that each of the ranks has: all of their tokens select
   // as many of these experts as they can.
-  int64_t max_rows() const { return ranks * std::min(per_token, own()); }
+  int64_t max_rows() const { return balanced ? per_token : ranks * std::min(per_token, own()); }
+  // The most rows that one expert can get, where each of the ranks has so many tokens.
+  int64_t max_rows_of_one(int64_t tokens) const {
+    return balanced ? (ranks * tokens * per_token + count - 1) / count : ranks * tokens;
+  }
 
   void check() const;
   void add_parameters(TableBuilder& table) const;

@@ -85,6 +85,13 @@ void check(const ModelSpec& model) {
   check_not_negative("the soft cap of logits", model.final_softcap);
 }
 
+ModelSpec with_balanced_routing(ModelSpec model) {
+  for (LayerSpec& layer : model.layers) {
+    if (auto* experts = std::get_if<Experts>(&layer.mlp)) experts->balanced = true;
+  }
+  return model;
+}
+
 std::vector<ParamSpec> parameters(const ModelSpec& model) {
   TableBuilder table(model);
   table.embedding(Role::embedding, model.vocab);

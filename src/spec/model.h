@@ -62,6 +62,9 @@ int64_t longest_row(const ModelSpec& model);
 // supported; unsupported, naming families(), for an unknown family.
 void check(const ModelSpec& model);
 
+// The same model with Experts::balanced in every mixture.
+ModelSpec with_balanced_routing(ModelSpec model);
+
 // The parameters of a model, in the order of creation and of storage in memory (embedding, blocks, final norm, head).
 std::vector<ParamSpec> parameters(const ModelSpec& model);
 

@@ -138,7 +138,9 @@ void check_experts(const ModelSpec& model, int64_t ranks) {
     common = std::gcd(common, experts->count);
     if (layer.post_norms) {
       throw_hint(ErrorKind::unsupported, "remove ep",
-                 "ep {}: in backward the gradients of norms after attention would follow those of the experts", ranks);
+                 "ep {}: the model normalises its experts' results, and a block's experts have to be the last of its "
+                 "parameters",
+                 ranks);
     }
   }
   if (common == 0) throw_hint(ErrorKind::usage, "remove ep", "ep is {}, but the model has no experts", ranks);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "base/clock.h"
@@ -11,7 +12,7 @@ namespace ingot::train {
 
 namespace {
 
-constexpr const char* names[] = {"forward", "backward", "backward of weights", "reduce", "gather",
+constexpr const char* names[] = {"forward", "backward", "backward of weights", "reduce", "gather", "gather updated",
                                  "update",  "download", "host update",         "upload"};
 
 // Actions that are shown in one row, unless they overlap.
@@ -28,24 +29,23 @@ const char* track_of(Action action) {
 struct Span {
   Action action;
   int64_t index;
-  double from, to;
+  double from, to;  // infinite: it has not ended
 };
 
 // In the order in which they began.
-std::vector<Span> ended(const ActionLog& log) {
+std::vector<Span> spans_of(const ActionLog& log) {
   std::vector<Span> spans;
   std::map<std::pair<Action, int64_t>, std::vector<size_t>> open;  // by action: places in `spans`
   for (const ActionLog::Entry& entry : log.entries()) {
     std::vector<size_t>& own = open[{entry.action, entry.index}];
     if (entry.begins) {
       own.push_back(spans.size());
-      spans.push_back({entry.action, entry.index, entry.at_s, -1});
+      spans.push_back({entry.action, entry.index, entry.at_s, INFINITY});
     } else if (!own.empty()) {
       spans[own.front()].to = entry.at_s;
       own.erase(own.begin());
     }
   }
-  std::erase_if(spans, [](const Span& span) { return span.to < 0; });
   return spans;
 }
 
@@ -76,7 +76,7 @@ std::string chrome_trace(const ActionLog& log, int rank) {
   std::vector<Row> rows;
   std::string events =
       fmt::format(R"({{"name":"process_name","ph":"M","pid":{0},"args":{{"name":"rank {0}"}}}})", rank);
-  for (const Span& span : ended(log)) {
+  for (const Span& span : spans_of(log)) {
     const std::string track = track_of(span.action);
     auto row = std::ranges::find_if(rows, [&](const Row& r) { return r.name == track && r.free <= span.from; });
     if (row == rows.end()) {
@@ -87,10 +87,10 @@ std::string chrome_trace(const ActionLog& log, int rank) {
       row = rows.insert(rows.end(), {track});
     }
     row->free = span.to;
-    events += fmt::format(
-        ",\n"
-        R"({{"name":"{} {}","ph":"X","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f}}})",
-        name_of(span.action), span.index, rank, row - rows.begin(), span.from * 1e6, (span.to - span.from) * 1e6);
+    events += fmt::format(",\n{{\"name\":\"{} {}\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},", name_of(span.action),
+                          span.index, rank, row - rows.begin(), span.from * 1e6);
+    const bool ended = span.to < INFINITY;
+    events += ended ? fmt::format(R"("ph":"X","dur":{:.3f}}})", (span.to - span.from) * 1e6) : R"("ph":"B"})";
   }
   return "{\"traceEvents\":[\n" + events + "\n]}\n";
 }

@@ -17,6 +17,7 @@ enum class Action {
   backward_weight,  // of a virtual stage: the gradients of weights that a pipeline has put off
   reduce,           // of a bucket's gradients over ranks, until the step waits for it
   gather,           // of a unit of weights (ShardedWeights), until it is needed
+  gather_updated,   // of a bucket's weights that ranks have updated, until they are needed
   update,           // of a parameter, on the device
   download,         // of a chunk of a parameter's gradient to the host (HostUpdate), until it has arrived
   host_update,      // of that chunk, by the CPU
@@ -47,8 +48,9 @@ class ActionLog {
   std::optional<std::pair<Action, int64_t>> computes_;
 };
 
-// The actions that have ended, as a JSON object in Chrome's trace format ("Trace Event Format": complete events, in
-// microseconds), which Perfetto and chrome://tracing show; a process is a rank, and a thread one kind of work.
+// The actions as a JSON object in Chrome's trace format ("Trace Event Format": complete events, in microseconds, and
+// the beginnings of those that have not ended), which Perfetto and chrome://tracing show; a process is a rank, and a
+// thread one kind of work.
 std::string chrome_trace(const ActionLog& log, int rank);
 
 }  // namespace ingot::train

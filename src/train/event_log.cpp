@@ -148,8 +148,12 @@ void EventLog::on_warning(const WarningEvent& e) {
 }
 
 void EventLog::on_end(const EndEvent& e) {
-  Json line = {{"type", "end"},        {"step", e.step},     {"reason", e.reason},
-               {"seconds", e.seconds}, {"tokens", e.tokens}, {"peak_memory_bytes", e.peak_memory_bytes}};
+  Json line = {{"type", "end"}, {"step", e.step}, {"reason", e.reason}, {"seconds", e.seconds}, {"tokens", e.tokens}};
+  if (e.error.empty()) {
+    line["peak_memory_bytes"] = e.peak_memory_bytes;
+  } else {
+    line["error"] = e.error;
+  }
   add_rates(line, e.rates);
   file_->write(line);
 }

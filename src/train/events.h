@@ -83,9 +83,10 @@ struct EndEvent {
   int64_t step = 0;    // the last completed step
   std::string reason;  // "done", "stopped" or "failed"
   double seconds = 0;
-  int64_t tokens = 0;  // processed by this process
-  uint64_t peak_memory_bytes = 0;
-  DeviceRates rates = {};  // the rates in use at the end
+  int64_t tokens = 0;              // processed by this process
+  uint64_t peak_memory_bytes = 0;  // not of a failed run, whose device may be the reason
+  DeviceRates rates = {};          // the rates in use at the end
+  std::string error = {};          // of a failed run: its message
 };
 
 // Called on the training thread, in order.

@@ -21,8 +21,8 @@ comm::Number number_of(const Tensor& tensor) {
 // Where a tensor's gradient is summed.
 const Tensor& total_of(const TrainedParameter& t) { return t.sum ? t.sum : t.gradient; }
 
-size_t section_start(const Bucket& bucket, int rank) {
-  return std::accumulate(bucket.sections.begin(), bucket.sections.begin() + rank, size_t{0});
+size_t section_start(const std::vector<size_t>& sections, int rank) {
+  return std::accumulate(sections.begin(), sections.begin() + rank, size_t{0});
 }
 
 }  // namespace
@@ -85,10 +85,7 @@ GradientSync::GradientSync(ops::Context& context, OptimizerState& optimizer_stat
 
 void GradientSync::begin_step() {
   std::fill(largest_.begin(), largest_.end(), 0.0F);
-  if (alone()) return;
-  for (const Bucket& bucket : optimizer_state_.buckets()) {
-    if (bucket.shard_sum) device_.fill_zero(bucket.shard_sum.data, bucket.shard_sum.bytes());
-  }
+  for (BucketTransfer& transfer : transfers_) transfer.has_sum = false;
 }
 
 // Fixed-point sums of norms over heads. An adapter's have no parts where sums are taken in slices: its low-rank
@@ -156,7 +153,7 @@ void GradientSync::begin(size_t b, bool empty) {
   if (alone()) return;
   const Tensor& memory = bucket.memory;
   if (empty) device_.fill_zero(memory.data, memory.bytes());
-  auto& [workspace, across, operation] = transfers_[b];
+  BucketTransfer& transfer = transfers_[b];
   const Reduction& ranks = reduction(bucket.divided);
   // Ranks that divide nothing of this bucket have the same section of it: all.
   const bool reduces_all = optimizer_state_.share().zero_stage() == 0 || bucket.sections.size() == 1;
@@ -165,11 +162,12 @@ void GradientSync::begin(size_t b, bool empty) {
     count(ranks.axis, reduces_all ? spec::Collective::all_reduce : spec::Collective::reduce_scatter, memory.bytes());
   }
   if (ranks.between && reduces_all) {
-    operation = ranks.between->all_reduce(workspace, memory.data, static_cast<size_t>(memory.elements()),
-                                          number_of(memory), comm::ReduceOp::sum);
+    transfer.operation =
+        ranks.between->all_reduce(transfer.workspace, memory.data, static_cast<size_t>(memory.elements()),
+                                  number_of(memory), comm::ReduceOp::sum);
   } else if (ranks.between) {
-    operation =
-        ranks.between->reduce_scatter(workspace, memory.data, bucket.sections, number_of(memory), comm::ReduceOp::sum);
+    transfer.operation = ranks.between->reduce_scatter(transfer.workspace, memory.data, bucket.sections,
+                                                       number_of(memory), comm::ReduceOp::sum);
   }
   if (!every_micro_batch()) return in_flight_.push_back(b);
   accumulate_pending();
@@ -186,11 +184,12 @@ void GradientSync::wait(size_t b) {
 // Adds a micro-batch's total to the step's.
 void GradientSync::accumulate_pending() {
   if (!pending_bucket_) return;
-  const Bucket& bucket = optimizer_state_.buckets()[*pending_bucket_];
-  wait(*pending_bucket_);
-  pending_bucket_.reset();
+  const size_t b = *std::exchange(pending_bucket_, std::nullopt);
+  const Bucket& bucket = optimizer_state_.buckets()[b];
+  wait(b);
   const Tensor total = section_of(bucket);
-  ops::sum_parts(context_, bucket.shard_sum, total.reshape(Shape{1, total.elements()}), true);
+  ops::sum_parts(context_, bucket.shard_sum, total.reshape(Shape{1, total.elements()}),
+                 std::exchange(transfers_[b].has_sum, true));
 }
 
 void GradientSync::record_largest(bool empty) {
@@ -214,7 +213,7 @@ void GradientSync::finish() {
 
 Tensor GradientSync::section_of(const Bucket& bucket) const {
   const int rank = optimizer_state_.share().rank_of(bucket.divided);
-  const auto begin = static_cast<int64_t>(section_start(bucket, rank));
+  const auto begin = static_cast<int64_t>(section_start(bucket.sections, rank));
   return bucket.memory.slice(begin, begin + static_cast<int64_t>(bucket.sections[static_cast<size_t>(rank)]));
 }
 
@@ -252,7 +251,11 @@ void GradientSync::sum_uses(size_t index) const {
 void GradientSync::abandon() {
   in_flight_.clear();
   pending_bucket_.reset();
-  for (BucketTransfer& transfer : transfers_) transfer.operation.reset();
+  gathering_.clear();
+  for (BucketTransfer& transfer : transfers_) {
+    transfer.operation.reset();
+    transfer.gather.reset();
+  }
 }
 
 void GradientSync::sum(const Tensor& x) const {
@@ -340,32 +343,38 @@ std::vector<double> GradientSync::sum_sliced_blocks(const RankBlocks& all) const
   return totals;
 }
 
-void GradientSync::gather(const TrainedParameter& t, const Tensor& whole, const Tensor& shard) const {
-  const size_t width = size_of(whole.dtype);
-  std::vector<size_t> bytes;
-  for (const Range& part : t.parts) bytes.push_back(static_cast<size_t>(part.count()) * width);
-  comm::DeviceCommunicator& ranks = *reduction(t.divided).between;
-  auto& [workspace, largest] = gathered_.at(t.divided ? 1 : 0);
-  if (whole.bytes() > largest) {
-    largest = whole.bytes();
-    workspace = ranks.make_workspace(largest);
+void GradientSync::begin_gather(size_t b, Stream after) {
+  const Bucket& bucket = optimizer_state_.buckets()[b];
+  if (alone() || bucket.runs.empty()) return;
+  const int rank = optimizer_state_.share().rank_of(bucket.divided);
+  comm::DeviceCommunicator& ranks = *reduction(bucket.divided).between;
+  BucketTransfer& transfer = transfers_[b];
+  if (log_ != nullptr) log_->begin(Action::gather_updated, static_cast<int64_t>(b));
+  for (const WeightRun& run : bucket.runs) {
+    if (transfer.gather) std::exchange(transfer.gather, nullptr)->wait();  // it has the workspace
+    count(spec::Axis::dp, spec::Collective::all_gather, run.bytes());
+    transfer.gather = ranks.all_gather(transfer.workspace, run.memory, run.memory + section_start(run.sections, rank),
+                                       run.sections, after);
   }
-  ranks.all_gather(workspace, whole.data, shard.data, bytes)->wait();
+  gathering_.push_back(b);
 }
 
-void GradientSync::gather_weights() const {
-  if (optimizer_state_.share().zero_stage() == 0 || !optimizer_state_.has_whole_weights()) return;
-  for (const TrainedParameter& t : optimizer_state_.tensors()) {
-    if (t.parts.size() == 1) continue;
-    const Tensor flat = t.weight.reshape(Shape{t.weight.elements()});
-    if (!alone()) count(spec::Axis::dp, spec::Collective::all_gather, flat.bytes());
-    gather(t, flat, flat.slice(t.shard.begin, t.shard.end));
+void GradientSync::finish_gathers(size_t buckets) {
+  for (; !gathering_.empty() && gathering_.front() < buckets; gathering_.pop_front()) {
+    const size_t b = gathering_.front();
+    std::exchange(transfers_[b].gather, nullptr)->wait();
+    if (log_ != nullptr) log_->end(Action::gather_updated, static_cast<int64_t>(b));
   }
 }
 
-void GradientSync::gather_master(size_t index, const Tensor& whole) const {
+void GradientSync::gather_master(size_t index, const Tensor& whole) {
   const TrainedParameter& t = optimizer_state_.tensors()[index];
-  gather(t, whole, t.master);
+  const std::vector<Bucket>& buckets = optimizer_state_.buckets();
+  const auto bucket = std::ranges::upper_bound(buckets, index, {}, &Bucket::last);  // the first that ends after it
+  std::vector<size_t> bytes;
+  for (const Range& part : t.parts) bytes.push_back(static_cast<size_t>(part.count()) * size_of(whole.dtype));
+  BucketTransfer& transfer = transfers_[static_cast<size_t>(bucket - buckets.begin())];
+  reduction(t.divided).between->all_gather(transfer.workspace, whole.data, t.master.data, bytes)->wait();
 }
 
 }  // namespace ingot::train

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -46,7 +47,7 @@ class GradientSync {
   void abandon();
   // What is exchanged is added to `traffic`, which outlives this.
   void set_traffic(spec::Traffic* traffic) { traffic_ = traffic; }
-  // Reductions are recorded in `log`, which outlives this or its next call; null: none.
+  // Reductions and gathers are recorded in `log`, which outlives this or its next call; null: none.
   void set_log(ActionLog* log) { log_ = log; }
   // How tensor-parallel ranks add up on the device; without it, by way of host memory.
   void set_tp_sum(nn::DeviceSum* sum) { tp_sum_ = sum; }
@@ -64,12 +65,16 @@ class GradientSync {
   // The same without shards: `squares` has this rank's sums of the tensors that it counts
   // (TrainedParameter::is_counted), and zeros for other tensors.
   void gather_squares(const Tensor& squares) const;
-  // All-gathers the weights: every rank contributes the part that it updates. Nothing where they are gathered when they
-  // are used (OptimizerState::has_whole_weights).
-  void gather_weights() const;
+  // Starts all-gathering the bucket's weights (Bucket::runs), of which every rank has updated a part, after the work
+  // submitted so far to the stream `after`. Nothing where they are gathered when they are used
+  // (OptimizerState::has_whole_weights). All ranks call it for the same buckets in ascending order.
+  void begin_gather(size_t bucket, Stream after);
+  // Waits for the weights of buckets [0, buckets), of those that are being gathered: they are there for later work of
+  // the compute stream.
+  void finish_gathers(size_t buckets);
   // All-gathers the master of tensors()[index], of which several ranks have parts, into `whole` [n], on the device, of
   // the same dtype.
-  void gather_master(size_t index, const Tensor& whole) const;
+  void gather_master(size_t index, const Tensor& whole);
 
  private:
   // The ranks that have a gradient's parts; all are null where no other rank has any.
@@ -82,6 +87,8 @@ class GradientSync {
   struct BucketTransfer {
     comm::DeviceCommunicator::Workspace workspace, across;
     comm::DeviceCommunicator::PendingOperation operation;
+    comm::DeviceCommunicator::PendingOperation gather;  // in `workspace`, which is for at least as many bytes
+    bool has_sum = false;                               // Bucket::shard_sum has something of this step
   };
   bool alone() const { return ranks_.size() == 1 || local_only_; }
   bool one_stage() const { return stages_.size() == 1 || local_only_; }
@@ -104,7 +111,6 @@ class GradientSync {
   void reduce_across(size_t bucket, const Tensor& section);  // where there are such ranks
   // This rank's section of the bucket.
   Tensor section_of(const Bucket& bucket) const;
-  void gather(const TrainedParameter& t, const Tensor& whole, const Tensor& shard) const;
   void count(spec::Axis axis, spec::Collective collective, size_t bytes) const {
     if (traffic_ != nullptr) traffic_->add({axis, collective}, static_cast<int64_t>(bytes));
   }
@@ -126,14 +132,9 @@ class GradientSync {
   bool local_only_ = false;
   std::vector<BucketTransfer> transfers_;  // by bucket
   std::vector<size_t> in_flight_;          // buckets whose synchronisation has started
+  std::deque<size_t> gathering_;           // buckets whose weights are being gathered
   std::vector<float> largest_;  // [num_trainable()]: largest contributions to fixed-point sums in this step so far
   std::optional<size_t> pending_bucket_;  // with every_micro_batch(): the bucket not yet added to Bucket::shard_sum
-  // Of the largest tensor that has been gathered, by TrainedParameter::divided.
-  struct Gathered {
-    comm::DeviceCommunicator::Workspace workspace;
-    size_t bytes = 0;
-  };
-  mutable std::array<Gathered, 2> gathered_;
 };
 
 }  // namespace ingot::train

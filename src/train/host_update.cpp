@@ -47,19 +47,9 @@ void HostUpdate::add(const TrainedParameter& parameter, const Tensor& gradient, 
   }
 }
 
-void HostUpdate::update(ops::Context& context, const TrainedParameter& parameter, const Tensor& gradient,
-                        const UpdateAttributes& attributes) {
-  stream_ = Stream::compute;
-  add(parameter, gradient, attributes, 0);
-  while (!waiting_.empty()) step(context);
-}
-
-void HostUpdate::defer(const TrainedParameter& parameter, const Tensor& gradient, const UpdateAttributes& attributes,
-                       int64_t layer) {
-  stream_ = Stream::copy;
+void HostUpdate::begin() {
   point_->record(Stream::compute);
-  point_->wait_on(stream_);
-  add(parameter, gradient, attributes, layer);
+  point_->wait_on(Stream::copy);
 }
 
 void HostUpdate::step(const ops::Context& context) {
@@ -67,9 +57,9 @@ void HostUpdate::step(const ops::Context& context) {
   slot.chunk = waiting_.front();
   waiting_.pop_front();
   log(Action::download, *slot.chunk.parameter, true);
-  device_.copy_to_host_async(stream_, slot.gradient.data(), slot.chunk.gradient.data, slot.chunk.gradient.bytes());
-  device_.copy_to_host_async(stream_, slot.decision.data(), slot.chunk.attributes.decision.data, decision_bytes);
-  slot.arrived->record(stream_);
+  device_.copy_to_host_async(Stream::copy, slot.gradient.data(), slot.chunk.gradient.data, slot.chunk.gradient.bytes());
+  device_.copy_to_host_async(Stream::copy, slot.decision.data(), slot.chunk.attributes.decision.data, decision_bytes);
+  slot.arrived->record(Stream::copy);
   next_ = 1 - next_;
   complete(context, slots_[next_]);
 }
@@ -90,8 +80,8 @@ void HostUpdate::advance(ops::Context& context, int64_t layer) {
       break;
     }
   }
-  if (!some || stream_ == Stream::compute) return;
-  point_->record(stream_);
+  if (!some) return;
+  point_->record(Stream::copy);
   point_->wait_on(Stream::compute);
 }
 
@@ -125,7 +115,7 @@ void HostUpdate::complete(const ops::Context& context, Slot& slot) {
   const Tensor weight = t->own_weight.slice(begin, end);
   log(Action::upload, *t, true);
   // The slot's next gradient is copied after this in the same stream: once that has arrived, `weight` was read.
-  device_.copy_from_host_async(stream_, weight.data, slot.weight.data(), weight.bytes());
+  device_.copy_from_host_async(Stream::copy, weight.data, slot.weight.data(), weight.bytes());
   log(Action::upload, *t, false);
 }
 

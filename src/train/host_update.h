@@ -1,7 +1,7 @@
 // The optimizer's update on the host: of parameters whose masters and optimizer state are in host memory
 // (`parallel.offload: optimizer`). Their gradients come from the device in chunks, the CPU's ops update masters and
 // state, and the new weights go back. While the CPU computes on a chunk, the next one's gradient and the previous one's
-// weights are copied and, for updates that are put off, the device computes with the weights that are there.
+// weights are copied, and the device computes with the weights that are there. All copies are in the copy stream.
 #pragma once
 
 #include <array>
@@ -30,19 +30,16 @@ class HostUpdate {
   // Page-locked host memory that it takes.
   static size_t bytes(int64_t chunk = chunk_elements);
 
-  // Begins the update of a parameter; `gradient` [elements] f32, on the device, and attributes.decision are read in the
-  // order of the compute stream, and may change in later work of the stream. `context` is the device's.
-  void update(ops::Context& context, const TrainedParameter& parameter, const Tensor& gradient,
-              const UpdateAttributes& attributes);
-  // The same for later: advance() begins it. `layer`: the first that computes with the parameter, ascending from one
-  // call to the next. The parameter, its gradient, which is final after the work submitted so far, and
-  // attributes.decision do not change before the update is done.
-  void defer(const TrainedParameter& parameter, const Tensor& gradient, const UpdateAttributes& attributes,
-             int64_t layer);
-  // Returns when the updates of parameters up to `layer` are done; their weights are there for later work of the
-  // compute stream. The copy of the next gradient has started.
+  // Adds a parameter to those that are to be updated. gradient [elements of its shard] f32, on the device. `layer`: the
+  // first that computes with the parameter, ascending from one call to the next. The parameter, its gradient and
+  // attributes.decision do not change from begin() until the update is done.
+  void add(const TrainedParameter& parameter, const Tensor& gradient, const UpdateAttributes& attributes,
+           int64_t layer);
+  // The gradients that were added are final after the work submitted so far to the compute stream.
+  void begin();
+  // Returns when the updates of parameters up to `layer` are done; their weights are there for later work of both
+  // streams. The copy of the next gradient has started. `context` is the device's.
   void advance(ops::Context& context, int64_t layer);
-  void finish(ops::Context& context) { advance(context, INT64_MAX); }
   // Forgets pending updates: after an error, or when they are skipped.
   void abandon();
   // What is copied and updated is recorded in `log`, which outlives this or its next call; null: none.
@@ -68,8 +65,6 @@ class HostUpdate {
   };
 
   ops::Context on_host(const ops::Context& context);
-  void add(const TrainedParameter& parameter, const Tensor& gradient, const UpdateAttributes& attributes,
-           int64_t layer);
   // Starts the copy of the next chunk in line, and completes the chunk before.
   void step(const ops::Context& context);
   void complete(const ops::Context& context, Slot& slot);
@@ -81,9 +76,8 @@ class HostUpdate {
   Arena scratch_;  // none: the updates of single elements need no scratch
   std::deque<Chunk> waiting_;
   std::array<Slot, 2> slots_;
-  size_t next_ = 0;                  // the slot without a chunk; that of the other is being copied
-  Stream stream_ = Stream::compute;  // of all copies: `copy` for deferred updates, which overlap with computations
-  std::unique_ptr<Event> point_;     // orders one stream after the other
+  size_t next_ = 0;               // the slot without a chunk; that of the other is being copied
+  std::unique_ptr<Event> point_;  // orders one stream after the other
   ActionLog* log_ = nullptr;
 };
 

@@ -242,7 +242,10 @@ struct OptimizerState::Layout {
       if (tensors[i].split) buckets.back().split = i;
     }
     join_buckets();
-    for (Bucket& bucket : buckets) divide_bucket(bucket);
+    for (Bucket& bucket : buckets) {
+      divide_bucket(bucket);
+      add_runs(bucket);
+    }
   }
 
   Range shard(size_t tensor) const {
@@ -337,6 +340,15 @@ struct OptimizerState::Layout {
     bucket.sections = std::move(made.sizes);
   }
 
+  void add_runs(Bucket& bucket) const {
+    const int ranks = share.ranks_of(bucket.divided);
+    if (share.zero_stage() == 0 || ranks == 1) return;
+    std::vector<DividedWeight> weights;
+    for (size_t i = bucket.first; i < bucket.last; ++i)
+      weights.push_back({state_footprint(tensors[i].shape, tensors[i].weight), size_of(tensors[i].weight), parts[i]});
+    bucket.runs = weight_runs(weights, ranks);
+  }
+
   std::vector<int64_t> loads_, divided_loads_;  // by rank: elements of the whole tensors that it has so far
 };
 
@@ -414,8 +426,8 @@ std::vector<BucketBytes> bucket_bytes(const spec::ModelSpec& model, const std::o
       const auto elements = static_cast<size_t>(p.shape.elements());
       if (p.placement == spec::TensorPlacement::partial) bytes.partial.push_back(elements * width);
       if (p.copied > 0) bytes.copied.push_back(static_cast<size_t>(p.copied) * width);
-      bytes.weights.push_back(elements * size_of(p.weight));
     }
+    for (const WeightRun& run : bucket.runs) bytes.weights.push_back(run.bytes());
     if (bucket.split) bytes.split = static_cast<size_t>(layout.tensors[*bucket.split].shape.elements()) * width;
   }
   return all;
@@ -552,6 +564,7 @@ void OptimizerState::allocate_state(Device& device, OptimizerDtypes types, const
       throw_error(ErrorKind::internal, "{}: {} on the host", t.name, t.optimizer->name);
     for (StateTensor& state : t.state) state.tensor = arena.allocate(state.tensor.dtype, state.tensor.shape);
   }
+  place_runs();
   share_.zero_stage() >= 2 ? allocate_shared_gradients(layout) : allocate_gradients(layout);
   if (types.fixed_point_sums) {
     allocate_fixed_sums(device);
@@ -615,6 +628,22 @@ void OptimizerState::allocate_fixed_sums(Device& device) {
   const std::vector<float> none(num_trainable_);
   device.copy_from_host(ranges_.data, first.data(), ranges_.bytes());
   device.copy_from_host(largest_.data, none.data(), largest_.bytes());
+}
+
+void OptimizerState::place_runs() {
+  for (Bucket& bucket : buckets_) {
+    if (!has_whole_weights_) bucket.runs.clear();
+    const TrainedParameter* of_run = &tensors_[bucket.first];
+    for (WeightRun& run : bucket.runs) {
+      run.memory = static_cast<std::byte*>(of_run->weight.data);
+      const std::byte* next = run.memory;
+      for (size_t i = 0; i < run.tensors; ++i, ++of_run) {
+        if (of_run->weight.data != next)
+          throw_error(ErrorKind::internal, "{} does not follow the weight before it in memory", of_run->name);
+        next += Arena::footprint(of_run->weight.dtype, of_run->weight.shape);
+      }
+    }
+  }
 }
 
 bool TrainedParameter::has(const SquareBlock& block) const {

@@ -12,6 +12,7 @@
 #include "train/host_update.h"
 #include "train/optimizer.h"
 #include "train/sharding.h"
+#include "train/weight_run.h"
 
 namespace ingot::train {
 
@@ -81,6 +82,9 @@ struct Bucket {
   Tensor memory;
   std::vector<size_t> sections;  // by rank: number of elements of its section of `memory`, which contains its parts
   Tensor shard_sum;              // from ZeRO stage 2 on: this rank's section, summed over the step
+  // Its tensors, where ranks divide them and each has the whole weights; else empty. One run, unless ranks have tensors
+  // as wholes (Muon).
+  std::vector<WeightRun> runs;
 };
 
 struct OptimizerDtypes {
@@ -126,7 +130,7 @@ struct BucketBytes {
   size_t split = 0;                  // Bucket::split's gradient; 0 without one
   std::vector<size_t> partial = {};  // of each tensor whose gradient tensor-parallel ranks have parts of
   std::vector<size_t> copied = {};   // of the part of each that several tensor-parallel ranks have
-  std::vector<size_t> weights = {};  // of each tensor, what the model computes with
+  std::vector<size_t> weights = {};  // of each of Bucket::runs
 };
 std::vector<BucketBytes> bucket_bytes(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora,
                                       DType activation, OptimizerDtypes types, const ShardSpec& share);
@@ -200,6 +204,7 @@ class OptimizerState {
   void allocate_gradients(const Layout& layout);
   void allocate_shared_gradients(const Layout& layout);
   void allocate_fixed_sums(Device& device);
+  void place_runs();
 
   ShardSpec share_;
   bool has_whole_weights_ = true;

@@ -187,8 +187,8 @@ void describe(Visitor& v, ParallelRecipe& r) {
   v.field("order", r.order,
           "which ranks are near each other, from the axis whose ranks are neighbours to that whose are farthest apart");
   v.field("bucket_mib", r.bucket_mib,
-          "MiB of gradients that ranks reduce together: consecutive blocks are joined until they have as many; 0: each "
-          "block alone",
+          "MiB of gradients that ranks reduce together, and whose weights they gather together with zero 1 or 2: "
+          "consecutive blocks are joined until they have as many; 0: each block alone",
           {.min = 0, .max = 1 << 20});
   v.field("offload", r.offload,
           "what is in host memory; weights: those that an adapter leaves frozen, on the GPU only while they are used; "
@@ -262,7 +262,8 @@ void describe(Visitor& v, Recipe& r) {
   v.field("device", r.device, "cpu, cuda:0, hip:0 or auto; several ranks: one each, separated by commas");
   v.field("threads", r.threads, "CPU threads; auto: one per core, or one per CPU of affinity", {.min = 1, .max = 1024});
   v.field("affinity", r.affinity,
-          "none; auto: threads are bound to cores near the rank's device; or logical CPUs (0-3,8) to bind them to, in order");
+          "none; auto: threads are bound to cores near the rank's device; or logical CPUs (0-3,8) to bind them to, in "
+          "order");
   v.field("run_dir", r.run_dir, "folder for the run folders");
   v.field("seed", r.seed, "seed of initialisation and dropout");
 }

@@ -33,7 +33,8 @@ struct ShardSpec {
   // context-parallel ranks have whole ones (`parallel.units`): a multiple of tp() and of cp, or 1.
   int64_t sum_slices = 1;
   // Buckets of gradients are joined, in the order of backward, until they have as many bytes (`parallel.bucket_mib`);
-  // 0: each block has its own. Not for full training at ZeRO stage 3, where gradients are divided like the weights.
+  // 0: each block has its own. Their updated weights are gathered in the same buckets. Not for full training at ZeRO
+  // stage 3, where gradients are divided like the weights.
   int64_t bucket_bytes = 0;
 
   // The ranks with sequences of their own.

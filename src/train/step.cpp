@@ -48,7 +48,8 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
       settings_(settings),
       context_{device, registry, scratch_, &threads},
       grid_(grid),
-      gradient_sync_(context_, optimizer_state, grid) {
+      gradient_sync_(context_, optimizer_state, grid),
+      updated_(optimizer_state.buckets().size()) {
   const ShardSpec& share = optimizer_state.share();
   const int64_t lowest = optimizer_state.lowest_trainable_layer();
   if (model.parts.size() != share.shards.size() || (share.stages() > 1 && share.zero_stage() >= 2) ||
@@ -266,33 +267,57 @@ void Step::decide(double loss_tokens) {
 void Step::update_one(size_t index, const Bucket& bucket, const UpdateAttributes& attributes) {
   const TrainedParameter& t = optimizer_state_.tensors()[index];
   if (t.shard.count() == 0) return;
-  const Tensor gradient = accumulator_->gradient(index);
-  if (!optimizer_state_.is_offloaded(t)) {
-    if (log_ != nullptr) log_->begin(Action::update, static_cast<int64_t>(t.number));
-    update_parameter(context_, t, gradient, attributes);
-    if (log_ != nullptr) log_->end(Action::update, static_cast<int64_t>(t.number));
-  } else if (defers_host_updates()) {
-    optimizer_state_.host_update()->defer(t, gradient, attributes, std::min(bucket.layer, model_.num_layers()));
-  } else {
-    optimizer_state_.host_update()->update(context_, t, gradient, attributes);
+  if (optimizer_state_.is_offloaded(t)) {
+    optimizer_state_.host_update()->add(t, accumulator_->kept_gradient(index), attributes, bucket.layer);
+    return;
   }
-}
-
-bool Step::defers_host_updates() const { return grid_.world.size() == 1 && !optimizer_state_.ranges(); }
-
-void Step::finish_host_updates(int64_t layer) {
-  if (optimizer_state_.host_update() != nullptr) optimizer_state_.host_update()->advance(context_, layer);
+  if (log_ != nullptr) log_->begin(Action::update, static_cast<int64_t>(t.number));
+  update_parameter(context_, t, accumulator_->gradient(index), attributes);
+  if (log_ != nullptr) log_->end(Action::update, static_cast<int64_t>(t.number));
 }
 
 void Step::update(double lr) {
   optimizer_state_.set_updates(optimizer_state_.updates() + 1);
   const UpdateAttributes attributes{settings_.optimizer, lr, optimizer_state_.updates(), decision_};
-  for (const Bucket& bucket : optimizer_state_.buckets()) {
-    for (size_t i = bucket.first; i < bucket.last; ++i) update_one(i, bucket, attributes);
+  const std::vector<Bucket>& buckets = optimizer_state_.buckets();
+  HostUpdate* host = optimizer_state_.host_update();
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    for (size_t i = buckets[b].first; i < buckets[b].last; ++i) update_one(i, buckets[b], attributes);
+    if (host == nullptr) gradient_sync_.begin_gather(b, Stream::compute);
   }
-  if (!defers_host_updates()) finish_host_updates();
-  gather_weights();
+  if (host != nullptr) {
+    host->begin();
+    updated_ = 0;
+  } else {
+    gradient_sync_.finish_gathers(buckets.size());
+  }
+  if (!optimizer_state_.has_whole_weights()) sharded_->changed();
   if (optimizer_state_.ranges()) ops::next_ranges(context_, optimizer_state_.ranges(), optimizer_state_.largest());
+}
+
+size_t Step::buckets_up_to(int64_t layer) const {
+  const std::vector<Bucket>& buckets = optimizer_state_.buckets();
+  if (layer >= model_.num_layers()) return buckets.size();
+  return static_cast<size_t>(std::ranges::upper_bound(buckets, layer, {}, &Bucket::layer) - buckets.begin());
+}
+
+// What ranks gather is updated one layer ahead, and gathered while the layer before computes.
+void Step::finish_host_updates(int64_t layer) {
+  HostUpdate* host = optimizer_state_.host_update();
+  if (host == nullptr) return;
+  const std::vector<Bucket>& buckets = optimizer_state_.buckets();
+  const size_t needed = buckets_up_to(layer);
+  const bool ahead = optimizer_state_.share().zero_stage() > 0 && needed < buckets.size();
+  for (const size_t end = ahead ? buckets_up_to(buckets[needed].layer) : needed; updated_ < end; ++updated_) {
+    host->advance(context_, buckets[updated_].layer);
+    gradient_sync_.begin_gather(updated_, Stream::copy);
+  }
+  gradient_sync_.finish_gathers(needed);
+}
+
+void Step::abandon_host_updates() {
+  updated_ = optimizer_state_.buckets().size();
+  if (optimizer_state_.host_update() != nullptr) optimizer_state_.host_update()->abandon();
 }
 
 void Step::count(StepResult& result, std::span<const data::PackedSequence> sequences) const {
@@ -367,6 +392,8 @@ void Step::accumulate(std::vector<LossSum>& losses, int64_t step, std::span<cons
   const int count = alone ? micro_batches_of(std::ssize(sequences), settings_, optimizer_state_.share())
                           : scheduled_micro_batches(sequences.size());
   accumulator_->begin_step();
+  // A rank that passes through no layer: others wait for what it has updated.
+  if (sequences.empty()) finish_host_updates();
   MicroBatches work(*this, sequences, samples, static_cast<size_t>(settings_.micro * settings_.accumulation_unit),
                     count, own, losses);
   work.train(step);
@@ -378,7 +405,6 @@ void Step::enqueue(InFlightStep& in_flight, int64_t step, double lr, std::span<c
   in_flight.updates = optimizer_state_.updates();
   count(in_flight.result, sequences);
   accumulate(in_flight.losses, step, sequences, samples);
-  finish_host_updates();                          // of the step before, if this rank has computed nothing
   if (in_flight.result.loss_tokens == 0) return;  // nothing to update with
   decide(static_cast<double>(in_flight.result.loss_tokens));
   in_flight.decision = in_flight_.size() > 1 ? 1 - in_flight_.front().decision : 0;
@@ -411,7 +437,7 @@ void Step::run_or_drop(FunctionRef<void()> work) {
     uploader_->discard_pending();
     accumulator_->abandon();
     if (sharded_ != nullptr) sharded_->abandon();
-    if (optimizer_state_.host_update() != nullptr) optimizer_state_.host_update()->abandon();
+    abandon_host_updates();
     in_flight_.clear();
     throw;
   }
@@ -472,7 +498,7 @@ void Step::rewind(const UpdateDecision& update) {
   }
   optimizer_state_.set_updates(in_flight_.front().updates);
   uploader_->discard_pending();
-  if (optimizer_state_.host_update() != nullptr) optimizer_state_.host_update()->abandon();
+  abandon_host_updates();
   in_flight_.clear();
   const std::array<double, 3> clear{};
   device_.copy_from_host(decision_.data, clear.data(), decision_.bytes());
@@ -573,15 +599,13 @@ std::vector<double> Step::evaluate(std::span<const data::PackedSequence> sequenc
 
 void Step::refresh_weights() {
   optimizer_state_.refresh_weights(context_);
-  gather_weights();
-}
-
-void Step::gather_weights() {
-  gradient_sync_.gather_weights();
+  const size_t buckets = optimizer_state_.buckets().size();
+  for (size_t b = 0; b < buckets; ++b) gradient_sync_.begin_gather(b, Stream::compute);
+  gradient_sync_.finish_gathers(buckets);
   if (!optimizer_state_.has_whole_weights()) sharded_->changed();
 }
 
-Tensor Step::master(size_t index, Buffer& memory) const {
+Tensor Step::master(size_t index, Buffer& memory) {
   const TrainedParameter& t = optimizer_state_.tensors()[index];
   if (optimizer_state_.share().zero_stage() == 0 || t.parts.size() == 1) return t.master.reshape(t.shape);
   memory = Buffer(device_, static_cast<size_t>(t.shape.elements()) * size_of(t.master.dtype));

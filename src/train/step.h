@@ -138,7 +138,7 @@ class Step {
   void refresh_weights();
   // The master of OptimizerState::tensors()[index], all that this rank's copy of the weight has. Where data-parallel
   // ranks shard the state, it is gathered in `memory`. The data-parallel ranks call it together.
-  Tensor master(size_t index, Buffer& memory) const;
+  Tensor master(size_t index, Buffer& memory);
 
   ops::Context& context() { return context_; }
   const comm::Group& ranks() const { return grid_.world; }
@@ -197,11 +197,12 @@ class Step {
   void decide(double loss_tokens);
   void update(double lr);
   void update_one(size_t index, const Bucket& bucket, const UpdateAttributes& attributes);
-  // Whether updates on the host are done layer by layer in the next step's forward pass: not with other ranks, nor with
-  // fixed-point sums, whose gradients are converted in memory that all parameters share.
-  bool defers_host_updates() const;
-  void finish_host_updates(int64_t layer = INT64_MAX);  // of parameters up to this layer
-  void gather_weights();                                // after an update of this rank's share
+  // Updates on the host are done layer by layer in the next step's forward pass: those of parameters up to `layer` now,
+  // so that their weights are there, also what other ranks update of them. The ranks that gather them call it together
+  // for the same buckets.
+  void finish_host_updates(int64_t layer = INT64_MAX);
+  void abandon_host_updates();
+  size_t buckets_up_to(int64_t layer) const;
   void rewind(const UpdateDecision& update);
   bool exceeded_range(const UpdateDecision& update) const;
   // Calls `work`; when it throws, drops all in-flight steps and pending operations.
@@ -234,6 +235,7 @@ class Step {
   Tensor blocks_;        // f64, where ranks shard the state: the same of this rank's blocks
   Tensor loss_squares_;  // [1] f64: sum of the squared losses
   Tensor decision_;      // [3] f64: output of ops::decide_update
+  size_t updated_;       // the number of buckets whose updates of the last step are done, where the host does them
   std::optional<BatchUploader> uploader_;
   std::array<UpdateDecision, max_in_flight> decisions_;
   std::deque<InFlightStep> in_flight_;

@@ -172,4 +172,12 @@ Tensor FixedPointAccumulator::gradient(size_t index) {
   return contribution;
 }
 
+// In the memory of the sum, which is not needed any more.
+Tensor FixedPointAccumulator::kept_gradient(size_t index) {
+  const Tensor total = gradient(index);
+  const Tensor kept{optimizer_state_.tensors()[index].shard_gradient.data, DType::f32, total.shape, &context_.device};
+  ops::scale(context_, kept, total, 1);
+  return kept;
+}
+
 }  // namespace ingot::train

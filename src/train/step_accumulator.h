@@ -40,6 +40,8 @@ class StepAccumulator : public nn::GradientAccumulator {
   // The total of tensor `index`'s own elements (TrainedParameter::shard), f32 and flat, after end_step(). The next call
   // may overwrite it.
   virtual Tensor gradient(size_t index) = 0;
+  // The same in memory that stays as it is until the next step's backward. Call it once, instead of gradient().
+  virtual Tensor kept_gradient(size_t index) { return gradient(index); }
 
  protected:
   // Called before a contribution to tensor `index`: without a pipeline, all buckets after its bucket are final, also
@@ -96,6 +98,7 @@ class FixedPointAccumulator : public StepAccumulator {
   static size_t bytes(int64_t n);
 
   Tensor gradient(size_t index) override;
+  Tensor kept_gradient(size_t index) override;
   Slot open(int trainable, int64_t unit, int use) override;
   void close(int trainable, int64_t unit, int use) override;
 

@@ -74,9 +74,12 @@ class Step::MicroBatches final : public PipelineWork, public nn::PassObserver {
     pass.training = &*training_;
     return pass;
   }
-  void begins(int64_t layer, bool backward) override {
+  void comes_to(int64_t layer, bool backward) override {
     if (step_.log_ != nullptr) step_.log_->end_compute();
     if (!backward) step_.finish_host_updates(layer);
+  }
+  void begins(int64_t layer, bool backward) override {
+    if (step_.log_ != nullptr) step_.log_->end_compute();
     if (backward && follows_backward()) step_.accumulator_->begin_layer(layer);
     if (step_.log_ != nullptr) step_.log_->compute(backward ? Action::backward : Action::forward, layer);
   }

@@ -374,10 +374,10 @@ void Trainer::write_trace() {
 }
 
 Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> on_eval) {
-  const double started = steady_seconds();
+  started_ = steady_seconds();
+  tokens_before_ = tokens_;
   if (settings_.joules) joules_ = settings_.joules();
   watch_ranks();
-  const int64_t tokens_before = tokens_;
   const auto evaluate_now = [&] {
     if (!eval_) return;
     const EvalEvent event = evaluate(done_);
@@ -411,8 +411,10 @@ Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> o
     if (every > 0 && done_ / every * every + every < settings_.steps) reserve_copy();
     data::Loader loader(train_, order_, done_);
     // An asynchronous device gets the next step before the host reads the last one's loss. With host-visible memory
-    // (CPU), or where ranks synchronise gradients, the host waits for each step.
-    const bool waits = step_.context().device.host_visible() || step_.ranks().size() > 1;
+    // (CPU), or where ranks synchronise gradients, the host waits for each step; but not where it updates weights while
+    // the next step computes.
+    const bool waits = step_.context().device.host_visible() ||
+                       (step_.ranks().size() > 1 && optimizer_state_.host_update() == nullptr);
     const size_t ahead = waits ? 1 : Step::max_in_flight;
     NextAction next = NextAction::step;
     const auto write = [&] {
@@ -447,15 +449,28 @@ Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> o
     stop();  // its result is ignored while waiting for the upload, but it may throw
     report_upload(1);
   }
-  EndEvent event;
-  event.step = done_;
-  event.reason = end == End::done ? "done" : "stopped";
-  event.seconds = steady_seconds() - started;
-  event.tokens = tokens_ - tokens_before;
+  EndEvent event = end_event(end == End::done ? "done" : "stopped");
   event.peak_memory_bytes = memory_taken();
-  event.rates = utilisation_.rates();
   if (first()) observer_.on_end(event);
   return end;
+}
+
+EndEvent Trainer::end_event(const char* reason) const {
+  EndEvent event;
+  event.step = done_;
+  event.reason = reason;
+  event.seconds = steady_seconds() - started_;
+  event.tokens = tokens_ - tokens_before_;
+  event.rates = utilisation_.rates();
+  return event;
+}
+
+void Trainer::report_failure(const Error& error) {
+  if (log_) write_trace();
+  if (!first()) return;
+  EndEvent event = end_event("failed");
+  event.error = error.message();
+  observer_.on_end(event);
 }
 
 }  // namespace ingot::train

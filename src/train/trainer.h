@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/file_watch.h"
 #include "base/function_ref.h"
 #include "base/path.h"
@@ -71,6 +72,10 @@ class Trainer {
   // the run can be resumed. `on_eval(step)` is called on rank 0 after each evaluation.
   End run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> on_eval);
 
+  // After run() has thrown `error`: writes the trace of the steps so far, and reports the end of the run. Without
+  // communication. Errors: those of writing the files.
+  void report_failure(const Error& error);
+
   // Why the last checkpoint was not uploaded to settings.remote; empty when it was, or without a remote.
   const std::string& upload_error() const { return upload_error_; }
 
@@ -87,6 +92,7 @@ class Trainer {
     data::HostBatch batch;
   };
   void write_trace();
+  EndEvent end_event(const char* reason) const;
   bool first() const { return step_.ranks().rank() == 0; }
   // Whether `local` is true on any rank.
   bool any_rank(bool local) const { return step_.ranks().all_max<int32_t>(local ? 1 : 0) != 0; }
@@ -143,6 +149,8 @@ class Trainer {
   int64_t traced_until_ = 0;            // step
   int64_t done_ = 0;                    // completed steps
   int64_t tokens_ = 0;                  // trained on in these steps
+  double started_ = 0;                  // steady_seconds() when run() was called
+  int64_t tokens_before_ = 0;           // tokens_ then
   BackgroundCheckpoint checkpoint_;
   bool reserved_ = false;                               // checkpoint_.reserve() was called
   int64_t checkpoint_step_ = -1;                        // the step of the newest checkpoint, written or being written

@@ -197,6 +197,27 @@ TEST_F(InterruptFinetune, InterruptWritesACheckpointAndTheRunResumes) {
   EXPECT_TRUE(fs::exists(run() / "adapter" / "adapter_config.json"));
 }
 
+// A checkpoint cannot be written. Both ranks have traced fewer steps than were asked for.
+TEST_F(InterruptFinetune, AFailedRunWritesItsTracesAndItsEnd) {
+  Process process(command(text("eval.txt", 10), {"eval.every=0", "parallel.dp=2", "batch.global=2", "threads=2",
+                                                 "checkpoint.every=900", "log.trace=1000"}));
+  while (!has(R"("step":3)")) ASSERT_FALSE(process.wait(std::chrono::milliseconds(1))) << process.result().error;
+  fs::remove_all(run() / "checkpoints");
+  write(run() / "checkpoints", "no folder");
+  EXPECT_EQ(process.wait(std::chrono::minutes(5)), 5) << process.result().error;
+  const std::vector<Json> ends = events_of(run(), "end");
+  ASSERT_EQ(ends.size(), 1U) << process.result().error;
+  EXPECT_EQ(ends[0]["reason"], "failed");
+  EXPECT_EQ(ends[0]["step"], 900);
+  EXPECT_NE(ends[0]["error"].get<std::string>().find("checkpoints"), std::string::npos) << ends[0];
+  for (const int rank : {0, 1}) {
+    int64_t updates = 0;
+    const Json trace = Json::parse(read(run() / "trace" / ("rank-" + std::to_string(rank) + ".json")));
+    for (const Json& event : trace["traceEvents"]) updates += event["name"] == "update 0";
+    EXPECT_EQ(updates, 900);
+  }
+}
+
 // While the data are read there is no state to store.
 TEST_F(InterruptFinetune, InterruptBeforeTheFirstStepLeavesNoFiles) {
   const Result result = interrupt(command(text("eval.txt", 400000)), [](const Process& p) {

@@ -184,7 +184,7 @@ std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& model, co
       machine.device->copy_from_host(t.master.data, values.data(), t.master.bytes());
     }
   } else {
-    train::ShardSpec share{.rank = settings.ranks.rank(), .ranks = settings.ranks.size()};
+    train::ShardSpec share{.rank = settings.ranks.rank(), .ranks = settings.ranks.size(), .zero = settings.zero};
     share.cp = share.ranks;
     share.cp_comm_type = settings.cp_comm_type;
     if (settings.types.offload) bench->host = cpu::make_device();
@@ -196,6 +196,7 @@ std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& model, co
   step.recompute = settings.recompute;
   step.sequence_length = static_cast<int64_t>(golden_sequence(model).ids.size());
   step.micro = settings.micro;
+  if (settings.types.fixed_point_sums) step.accumulation_units = 8;
   step.optimizer.weight_decay = 0.1;
   const std::string name = !settings.steps.empty() ? settings.steps
                            : adapted               ? "lora.safetensors"

@@ -90,6 +90,7 @@ struct BenchSettings {
   // Context-parallel ranks, in full training.
   comm::Group ranks = {};
   spec::CpCommType cp_comm_type = spec::CpCommType::a2a;
+  int zero = 0;  // of these ranks; at most 2
 };
 std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& model, const BenchSettings& settings);
 

@@ -2,7 +2,10 @@
 // step.
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "backend/cpu/ops.h"
+#include "comm/in_process.h"
 #include "tests/parity/counting_gpu.h"
 #include "tests/parity/golden.h"
 
@@ -27,6 +30,32 @@ const std::vector<data::PackedSequence>& sequences() {
 }
 const std::vector<int64_t> samples{0, 1, 2};
 
+Trace run_steps(Machine& machine, bool ahead, const BenchSettings& settings) {
+  Trace run{make_bench(machine, model, settings), {}, {}, {}};
+  train::Step& step = *run.bench->step;
+  const auto begin = [&](int64_t s) {
+    if (s <= steps) step.begin(s, 1e-3, sequences(), samples);
+  };
+  if (ahead) begin(1);
+  for (int64_t s = 1; s <= steps; ++s) {
+    begin(ahead ? s + 1 : s);
+    train::StepResult result = step.finish();
+    while (result.retry) {
+      begin(s);
+      if (ahead) begin(s + 1);
+      result = step.finish();
+    }
+    EXPECT_FALSE(result.skipped);
+    run.losses.push_back(result.loss);
+    run.norms.push_back(result.grad_norm);
+  }
+  for (const train::TrainedParameter& t : run.bench->optimizer_state->tensors()) {
+    run.weights.push_back(floats(*machine.device, t.master));
+    run.weights.push_back(floats(*machine.device, t.weight));
+  }
+  return run;
+}
+
 class Overlap : public testing::TestWithParam<Schedule> {
  protected:
   Overlap() {
@@ -35,29 +64,7 @@ class Overlap : public testing::TestWithParam<Schedule> {
     machine_.device = std::move(device);
     cpu::register_ops(machine_.registry);  // of updates on the host
   }
-  Trace run(bool ahead, const BenchSettings& settings = {}) {
-    Trace run{make_bench(machine_, model, settings), {}, {}, {}};
-    train::Step& step = *run.bench->step;
-    const auto keep = [&](const train::StepResult& result) {
-      EXPECT_FALSE(result.skipped);
-      run.losses.push_back(result.loss);
-      run.norms.push_back(result.grad_norm);
-    };
-    if (ahead) step.begin(1, 1e-3, sequences(), samples);
-    for (int64_t s = 1; s <= steps; ++s) {
-      if (!ahead) {
-        keep(step.run(s, 1e-3, sequences(), samples));
-        continue;
-      }
-      if (s < steps) step.begin(s + 1, 1e-3, sequences(), samples);
-      keep(step.finish());
-    }
-    for (const train::TrainedParameter& t : run.bench->optimizer_state->tensors()) {
-      run.weights.push_back(floats(*device_, t.master));
-      run.weights.push_back(floats(*device_, t.weight));
-    }
-    return run;
-  }
+  Trace run(bool ahead, const BenchSettings& settings = {}) { return run_steps(machine_, ahead, settings); }
 
   CountingGpu* device_ = nullptr;
   Machine machine_{1, "sim32"};
@@ -82,6 +89,25 @@ TEST_P(Overlap, UpdatesOnTheHostGiveTheSameResults) {
   EXPECT_EQ(found.norms, expected.norms);
   EXPECT_EQ(found.weights, expected.weights);
   EXPECT_LT(expected.losses.back(), expected.losses.front());
+}
+
+// Also what ranks gather of each other's updated weights, by way of the host.
+TEST_P(Overlap, UpdatesOnTheHostsOfRanksGiveTheSameResults) {
+  for (const auto& [zero, fixed] : {std::pair(1, true), std::pair(2, false)}) {
+    comm::run_in_process({.ranks = 2, .timeout_s = 300}, [&](const comm::Group& world) {
+      Machine machine(1, "sim32");
+      machine.device = std::make_unique<CountingGpu>(32, GetParam());
+      cpu::register_ops(machine.registry);
+      BenchSettings settings{.activation = DType::bf16, .ranks = world, .zero = zero};
+      settings.types.fixed_point_sums = fixed;
+      const Trace expected = run_steps(machine, false, settings);
+      settings.types.offload = true;
+      const Trace found = run_steps(machine, true, settings);
+      EXPECT_EQ(found.losses, expected.losses);
+      EXPECT_EQ(found.norms, expected.norms);
+      EXPECT_EQ(found.weights, expected.weights) << "zero " << zero;
+    });
+  }
 }
 
 TEST_P(Overlap, StepsNeitherAllocateNorWaitForCopies) {

@@ -5,11 +5,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/file.h"
+#include "base/json.h"
+#include "comm/failure.h"
 #include "comm/in_process.h"
 #include "data/dataset.h"
 #include "data/sampler.h"
@@ -49,6 +55,9 @@ class RecordingObserver : public train::Observer {
   void on_warning(const train::WarningEvent& event) override {
     lines.push_back(fmt::format("warning {}", event.step));
     warnings.push_back(event.message);
+  }
+  void on_end(const train::EndEvent& event) override {
+    if (event.reason == "failed") lines.push_back(fmt::format("failed {}: {}", event.step, event.error));
   }
 
   std::vector<int64_t> tokens_after = {0};  // the data's tokens after each step, without padding
@@ -90,6 +99,8 @@ struct Options {
   std::function<uint64_t(int64_t steps)> free_bytes;  // free bytes of the disk, likewise
   const FileWatch* files = nullptr;
   comm::Group ranks;
+  int64_t traced = 0;                              // steps
+  std::vector<std::string>* of_failure = nullptr;  // gets the lines of a run that fails
 };
 
 class TrainerTest : public testing::Test {
@@ -140,6 +151,7 @@ class TrainerTest : public testing::Test {
     settings.identity = "{}";
     settings.joules = options.joules;
     settings.files = options.files;
+    settings.traced_steps = options.traced;
     RecordingObserver diary;
     if (options.clock) settings.clock = [&] { return options.clock(std::ssize(diary.norms)); };
     if (options.free_bytes) {
@@ -156,7 +168,15 @@ class TrainerTest : public testing::Test {
     train::Trainer trainer(step, spec_, weights, optimizer_state, no_adapter, slow, order, &*eval_, settings, diary);
     int64_t next = trainer.resume() + 1;
     const auto stop = [&] { return before(next++, optimizer_state.tensors().front().weight); };
-    trainer.run(stop, [](int64_t) {});
+    try {
+      trainer.run(stop, [](int64_t) {});
+    } catch (...) {
+      const Error error = comm::error_of_exception();
+      options.ranks.fail(error);
+      trainer.report_failure(error);
+      if (options.of_failure != nullptr) *options.of_failure = diary.lines;
+      throw;
+    }
     return diary;
   }
 
@@ -373,6 +393,31 @@ TEST_F(TrainerTest, EndsWhenAModelFileIsModified) {
     }
     EXPECT_EQ(started, every == 3 ? 3 : 4);
     EXPECT_FALSE(std::filesystem::exists(files_.path() / name / "checkpoints/step-3"));
+  }
+}
+
+// One of two ranks dies after the second of four traced steps. Both write what they have done; rank 0 reports the end.
+TEST_F(TrainerTest, WritesTracesAndTheEndOfARunThatFails) {
+  std::array<std::vector<std::string>, 2> lines;
+  const auto train = [&](const comm::Group& ranks) {
+    Machine machine(1);
+    const auto dies = [&](int64_t step, const Tensor&) {
+      if (step == 3 && ranks.rank() == 1) throw_error(ErrorKind::unavailable, "rank 1 has lost its device");
+      return false;
+    };
+    run(machine, "dies", dies,
+        {.ranks = ranks, .traced = 4, .of_failure = &lines.at(static_cast<size_t>(ranks.rank()))});
+  };
+  EXPECT_THROW(comm::run_in_process({.ranks = 2, .timeout_s = 120}, train), Error);
+  EXPECT_EQ(lines[0], (std::vector<std::string>{"eval 0", "step 1", "step 2",
+                                                "failed 2: rank 1 failed: rank 1 has lost its device"}));
+  EXPECT_EQ(lines[1], std::vector<std::string>());
+  for (const int rank : {0, 1}) {
+    const std::filesystem::path path = files_.path() / "dies" / "trace" / fmt::format("rank-{}.json", rank);
+    const nlohmann::ordered_json trace = parse_json(read_file(path));
+    std::map<std::string, int> counts;
+    for (const nlohmann::ordered_json& event : trace["traceEvents"]) ++counts[event["name"]];
+    for (const char* name : {"forward 0", "backward 0", "update 0"}) EXPECT_EQ(counts[name], 2) << name;
   }
 }
 

@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "base/cpu_list.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "tests/base/scratch.h"
 #include "tests/locations.h"
 #include "tests/train/run_files.h"
@@ -111,6 +113,22 @@ TEST_F(DryRunTest, SharesThreadsLikeARun) {
             std::string::npos);
   EXPECT_NE(refused({"device=cpu,cpu", "threads=3", "parallel.dp=3"}).find("lists 2 devices"), std::string::npos);
   EXPECT_NE(refused({"threads=3", "affinity=" + cpu}).find("cannot bind 3 threads"), std::string::npos);
+}
+
+TEST_F(DryRunTest, StatesTheMemoryOfBalancedRouting) {
+  const std::filesystem::path mixture = scratch_ / "mixture";
+  std::filesystem::copy(std::filesystem::path(source_root) / "recipes" / "models" / "tiny", mixture);
+  nlohmann::json config = nlohmann::json::parse(read_file(mixture / "config.json"));
+  config["model_type"] = "mixtral";
+  config["architectures"] = {"MixtralForCausalLM"};
+  config["num_local_experts"] = 4;
+  config["num_experts_per_tok"] = 2;
+  std::ofstream(mixture / "config.json") << config;
+  const std::string model = "model=" + mixture.string();
+  EXPECT_EQ(tables({model, "parallel.dp=2"}).find("balanced routing"), std::string::npos);
+  const std::string divided = tables({model, "parallel.dp=2", "parallel.ep=2"});
+  EXPECT_EQ(count(divided, "  balanced routing"), count(divided, "  total")) << divided;
+  EXPECT_NE(divided.find("if all experts are selected equally often"), std::string::npos) << divided;
 }
 
 TEST_F(DryRunTest, RefusesARankThatTheLayoutDoesNotHave) {

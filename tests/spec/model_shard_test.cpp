@@ -174,6 +174,12 @@ TEST(ExpertParallelShards, RefusalsNameWhatWorks) {
   mixture.layers.back().mlp = Experts{.count = 6, .per_token = 2, .expert = dense_of(mixture.layers.back().mlp)};
   EXPECT_EQ(refusal(3), "accepted");
   EXPECT_EQ(refusal(4), "6 experts cannot be divided among ep 4 ranks; use one of 1, 2, 3, 6");
+  // No family has both; the norm's parameters would follow the experts', which are gathered and reduced on their own.
+  mixture.layers.back().post_norms = true;
+  EXPECT_EQ(refusal(1), "accepted");
+  EXPECT_EQ(refusal(2),
+            "ep 2: the model normalises its experts' results, and a block's experts have to be the last of its "
+            "parameters; remove ep");
 }
 
 // Slices of sums are refused as ranks are, with the setting's name and the most that work.

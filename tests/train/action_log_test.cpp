@@ -85,6 +85,42 @@ TEST(ActionLog, ReductionsBeginBeforeEarlierBlocksCompute) {
   }
 }
 
+// The weights of a bucket are gathered while the parameters of the next are updated, and all are there for the next
+// step. With Muon a bucket may have several runs.
+TEST(ActionLog, UpdatedWeightsAreGatheredWhileTheNextBucketIsUpdated) {
+  for (const int zero : {1, 2}) {
+    for (const int64_t bytes : {int64_t{0}, int64_t{16} << 10}) {
+      for (const OptimizerName optimizer : {OptimizerName::adamw, OptimizerName::muon}) {
+        SmallRun::Settings settings{.threads = 1, .bucket_bytes = bytes};
+        settings.types.optimizer = optimizer;
+        for_steps(settings, {.tp = 1, .stages = 1, .dp = 2, .zero = zero},
+                  [&](const SmallRun& run, const Entries& log) {
+                    const std::vector<Bucket>& buckets = run.optimizer_state->buckets();
+                    const auto bucket_of = [&](int64_t parameter) {
+                      return std::ranges::find_if(
+                                 buckets,
+                                 [&](const Bucket& b) {
+                                   return static_cast<int64_t>(run.optimizer_state->tensors()[b.last - 1].number) >=
+                                          parameter;
+                                 }) -
+                             buckets.begin();
+                    };
+                    int64_t started = 0, ended = 0;
+                    for (auto entry = log.begin(); entry != log.end(); ++entry) {
+                      if (entry->action == Action::update && entry->begins) EXPECT_EQ(bucket_of(entry->index), started);
+                      if (entry->action != Action::gather_updated) continue;
+                      EXPECT_EQ(entry->index, entry->begins ? started : ended);
+                      ++(entry->begins ? started : ended);
+                      EXPECT_EQ(ended > 0, started == std::ssize(buckets) && !entry->begins);
+                    }
+                    EXPECT_EQ(started, std::ssize(buckets));
+                    EXPECT_EQ(ended, started);
+                  });
+      }
+    }
+  }
+}
+
 // While a layer computes, the weights of the next are gathered: only what a micro-batch begins with is not gathered
 // ahead.
 TEST(ActionLog, WeightsAreGatheredWhileTheLayerBeforeComputes) {
@@ -122,9 +158,13 @@ TEST(ActionLog, WeightsAreGatheredWhileTheLayerBeforeComputes) {
   }
 }
 
-// Two steps at a time: losses, and the state after the last.
-std::pair<std::vector<double>, std::vector<std::vector<float>>> overlapping_steps(SmallRun& run, int64_t steps) {
-  const std::vector<data::PackedSequence> batch = run.sequences(2);
+using LossesAndState = std::pair<std::vector<double>, std::vector<std::vector<float>>>;
+
+// Two steps at a time: losses, and the state of this rank after the last.
+LossesAndState overlapping_steps(SmallRun& run, int64_t steps) {
+  const int ranks = run.step->grid().data_ranks();
+  const std::vector<data::PackedSequence> all = run.sequences(2 * ranks);
+  const std::span batch = std::span(all).subspan(2 * static_cast<size_t>(run.step->grid().data_rank()), 2);
   const std::vector<int64_t> samples = SmallRun::samples(2);
   std::vector<double> losses;
   run.step->begin(1, 1e-2, batch, samples);
@@ -134,6 +174,13 @@ std::pair<std::vector<double>, std::vector<std::vector<float>>> overlapping_step
   }
   losses.push_back(run.step->finish().loss);
   return {losses, state_of(*run.optimizer_state)};
+}
+
+// The parameter's bucket.
+const Bucket& bucket_of(const SmallRun& run, int64_t number) {
+  return *std::ranges::find_if(run.optimizer_state->buckets(), [&](const Bucket& bucket) {
+    return static_cast<int64_t>(run.optimizer_state->tensors()[bucket.last - 1].number) >= number;
+  });
 }
 
 // A layer of the next step computes before the host updates the parameters of the layer after it, whose first gradient
@@ -150,15 +197,7 @@ TEST(ActionLog, HostUpdatesAreDoneWhileTheNextStepComputes) {
   EXPECT_EQ(overlapping_steps(run, 3), expected);
   run.step->set_log(nullptr);
   const Entries& entries = log.entries();
-  const auto layer_of = [&](int64_t number) {
-    for (const Bucket& bucket : run.optimizer_state->buckets()) {
-      for (size_t i = bucket.first; i < bucket.last; ++i) {
-        if (static_cast<int64_t>(run.optimizer_state->tensors()[i].number) == number)
-          return std::min(bucket.layer, run.spec.num_layers());
-      }
-    }
-    return int64_t{-2};
-  };
+  const auto layer_of = [&](int64_t number) { return std::min(bucket_of(run, number).layer, run.spec.num_layers()); };
   int64_t updates = 0, ahead = 0;
   for (auto entry = entries.begin(); entry != entries.end(); ++entry) {
     if (entry->action != Action::host_update || !entry->begins) continue;
@@ -186,6 +225,122 @@ TEST(ActionLog, HostUpdatesAreDoneWhileTheNextStepComputes) {
   for (const TrainedParameter& t : run.optimizer_state->tensors()) matrices += run.optimizer_state->is_offloaded(t);
   EXPECT_EQ(updates, 3 * matrices);
   EXPECT_EQ(ahead, 2 * (matrices - 1));
+}
+
+// On several ranks, whose weights are needed where they are gathered: the host updates the parameters of a layer while
+// the device computes the second before it, and the weights are gathered while it computes the one before. In fp32 and
+// in fixed point these are the bits of updates on the device, and of steps that wait for their updates.
+TEST(ActionLog, HostUpdatesOfRanksAreDoneWhileTheNextStepComputes) {
+  constexpr int64_t steps = 3;
+  for (const bool fixed : {false, true}) {
+    for (const Layout& layout : {Layout{.tp = 1, .stages = 1, .dp = 1, .zero = 0, .visible = false},
+                                 Layout{.tp = 1, .stages = 1, .dp = 2, .zero = 1, .visible = false},
+                                 Layout{.tp = 1, .stages = 1, .dp = 3, .zero = 2, .visible = false},
+                                 Layout{.tp = 1, .stages = 1, .dp = 2, .zero = 3, .visible = false}}) {
+      SmallRun::Settings settings{.weights = DType::bf16, .threads = 1};
+      settings.step.activation = DType::bf16;
+      settings.types.fixed_point_sums = fixed;
+      settings.step.accumulation_units = fixed ? 2 * layout.dp : 0;
+      comm::run_in_process({.ranks = layout.ranks(), .timeout_s = 120}, [&](const comm::Group& world) {
+        SmallRun::Settings own = laid_out(settings, layout);
+        own.ranks = world;
+        SmallRun on_device(own);
+        const LossesAndState expected = overlapping_steps(on_device, steps);
+        own.types.offload = true;
+        SmallRun waiting(own);
+        const std::vector<data::PackedSequence> all = waiting.sequences(2 * layout.dp);
+        const std::span batch = std::span(all).subspan(2 * static_cast<size_t>(world.rank()), 2);
+        for (int64_t step = 1; step <= steps; ++step) waiting.step->run(step, 1e-2, batch, SmallRun::samples(2));
+        EXPECT_EQ(state_of(*waiting.optimizer_state), expected.second);
+        SmallRun run(own);
+        ActionLog log;
+        run.step->set_log(&log);
+        EXPECT_EQ(overlapping_steps(run, steps), expected) << "zero " << layout.zero << ", fixed " << fixed;
+        run.step->set_log(nullptr);
+        const Entries& entries = log.entries();
+        const auto starts = [](const ActionLog::Entry& e) { return is_compute(e) && e.begins; };
+        int64_t updates = 0, during_forward = 0;
+        for (auto entry = entries.begin(); entry != entries.end(); ++entry) {
+          if (!entry->begins) continue;
+          // From the layer that computes before to the next: from `first` on, and not after `last`.
+          const auto expect_between = [&](int64_t first, int64_t last) {
+            const auto next = std::find_if(entry, entries.end(), starts);
+            if (next == entries.end()) return;  // after the last step
+            EXPECT_EQ(next->action, Action::forward);
+            EXPECT_EQ(next->index, std::max<int64_t>(-1, last));
+            if (first < -1) return;
+            const auto before = std::find_if(std::reverse_iterator(entry), entries.rend(), is_compute);
+            ASSERT_NE(before, entries.rend());
+            EXPECT_EQ(before->action, Action::forward);
+            EXPECT_EQ(before->index, first);
+            ++during_forward;
+          };
+          const int64_t ahead = layout.zero > 0 ? 1 : 0;
+          if (entry->action == Action::host_update) {
+            ++updates;
+            const int64_t layer = std::min(bucket_of(run, entry->index).layer, run.spec.num_layers());
+            expect_between(layer - 1 - ahead, layer - ahead);
+          }
+          if (entry->action == Action::gather_updated) {
+            const Bucket& bucket = run.optimizer_state->buckets()[static_cast<size_t>(entry->index)];
+            const int64_t layer = std::min(bucket.layer, run.spec.num_layers());
+            expect_between(layer - 2, layer - 1);
+            const auto arrived = std::find_if(entry, entries.end(), [&](const ActionLog::Entry& e) {
+              return e.action == Action::gather_updated && !e.begins && e.index == entry->index;
+            });
+            const auto use = std::find_if(entry, entries.end(), [&](const ActionLog::Entry& e) {
+              return starts(e) && e.index == layer && e.action == Action::forward;
+            });
+            EXPECT_NE(arrived, entries.end());
+            if (layer > -1 && use != entries.end()) {
+              EXPECT_LT(std::find_if(entry, entries.end(), starts), arrived);
+              EXPECT_LT(arrived, use);
+            }
+          }
+        }
+        int64_t matrices = 0;
+        for (const TrainedParameter& t : run.optimizer_state->tensors())
+          matrices += run.optimizer_state->is_offloaded(t) && t.shard.count() > 0;
+        EXPECT_EQ(updates, steps * matrices);
+        EXPECT_GT(during_forward, matrices / 2);
+      });
+    }
+  }
+}
+
+// A rank that has no sequences in the second step passes through no layer, but its updates are needed by the others.
+TEST(ActionLog, HostUpdatesOfARankWithoutSequencesAreThere) {
+  for (const int zero : {1, 2, 3}) {
+    const Layout layout{.tp = 1, .stages = 1, .dp = 2, .zero = zero, .visible = false};
+    comm::run_in_process({.ranks = 2, .timeout_s = 120}, [&](const comm::Group& world) {
+      SmallRun::Settings settings = laid_out({.weights = DType::bf16, .threads = 1}, layout);
+      settings.step.activation = DType::bf16;
+      settings.ranks = world;
+      const auto train = [&](bool offload, bool ahead) {
+        settings.types.offload = offload;
+        SmallRun run(settings);
+        const std::vector<data::PackedSequence> all = run.sequences(2);
+        const auto begin = [&](int64_t step) {
+          const bool none = step == 2 && world.rank() == 1;
+          const size_t count = none ? 0 : step == 2 ? 2 : 1;
+          const size_t first = step == 2 ? 0 : static_cast<size_t>(world.rank());
+          const std::vector<int64_t> samples = SmallRun::samples(static_cast<int64_t>(count));
+          run.step->begin(step, 1e-2, std::span(all).subspan(first, count), samples);
+        };
+        std::vector<double> losses;
+        if (ahead) begin(1);
+        for (int64_t step = 1; step <= 3; ++step) {
+          if (!ahead) begin(step);
+          if (ahead && step < 3) begin(step + 1);
+          losses.push_back(run.step->finish().loss);
+        }
+        return LossesAndState(losses, state_of(*run.optimizer_state));
+      };
+      const LossesAndState expected = train(false, false);
+      EXPECT_EQ(train(true, false), expected);
+      EXPECT_EQ(train(true, true), expected);
+    });
+  }
 }
 
 // Neither the step nor the one that was enqueued after it updates anything.
@@ -224,17 +379,23 @@ TEST(ActionLog, IsATraceWhoseRowsHaveNoOverlaps) {
   log.end(Action::reduce, 3);
   log.begin(Action::gather, 1);  // does not end
   log.end_compute();
-  std::multiset<std::string> names;
+  std::multiset<std::string> names, unfinished;
   std::map<int, std::vector<std::pair<double, double>>> rows;
   const nlohmann::ordered_json trace = parse_json(chrome_trace(log, 5));
   for (const nlohmann::ordered_json& event : trace["traceEvents"]) {
     EXPECT_EQ(event["pid"], 5);
     if (event["ph"] == "M") continue;
+    if (event["ph"] == "B") {
+      EXPECT_FALSE(event.contains("dur"));
+      unfinished.insert(event["name"].get<std::string>());
+      continue;
+    }
     EXPECT_EQ(event["ph"], "X");
     names.insert(event["name"].get<std::string>());
     rows[event["tid"]].emplace_back(event["ts"], event["dur"]);
   }
   EXPECT_EQ(names, (std::multiset<std::string>{"backward 2", "backward 3", "reduce 3", "reduce 3", "reduce 4"}));
+  EXPECT_EQ(unfinished, std::multiset<std::string>{"gather 1"});
   EXPECT_EQ(rows.size(), 3U);  // computations, and two reductions at a time
   for (const auto& [row, spans] : rows) {
     for (size_t i = 1; i < spans.size(); ++i)

@@ -1,4 +1,5 @@
-// Buckets of gradients that are joined (ShardSpec::bucket_bytes): which they are, their memory, and the bits of steps.
+// Buckets of gradients that are joined (ShardSpec::bucket_bytes): which they are, their memory, in which runs their
+// weights are gathered, and the bits of steps.
 #include <gtest/gtest.h>
 
 #include <utility>
@@ -81,6 +82,55 @@ TEST(Buckets, ThatRanksDoNotDivideAlikeAreNotJoined) {
 TEST(Buckets, ThatAreGatheredWithTheirWeightsAreNotJoined) {
   EXPECT_THROW(divide_parameters(small_spec(), DType::f32, {}, {.ranks = 2, .zero = 3, .bucket_bytes = everything}),
                Error);
+}
+
+// The ranks' parts follow each other in a bucket's weights, unless ranks have matrices as wholes.
+TEST(Buckets, AreGatheredInAsFewRunsAsTheirPartsAllow) {
+  CountingDevice device;
+  const spec::ModelSpec spec = small_spec();
+  for (const OptimizerName optimizer : {OptimizerName::adamw, OptimizerName::muon}) {
+    for (const int zero : {0, 1, 2}) {
+      const WeightSet weights = random_weights(device, spec, DType::bf16, 1);
+      const OptimizerState state(device, spec, weights, DType::bf16, {.optimizer = optimizer},
+                                 {.rank = 1, .ranks = 3, .zero = zero, .bucket_bytes = int64_t{24} << 10});
+      for (const Bucket& bucket : state.buckets()) {
+        ASSERT_EQ(bucket.runs.empty(), zero == 0);
+        if (zero == 0) continue;
+        if (optimizer == OptimizerName::adamw) EXPECT_EQ(bucket.runs.size(), 1U);
+        EXPECT_LE(bucket.runs.size(), bucket.last - bucket.first);
+        size_t next = bucket.first;
+        for (const WeightRun& run : bucket.runs) {
+          const size_t first = std::exchange(next, next + run.tensors);
+          ASSERT_EQ(run.sections.size(), 3U);
+          size_t begin = 0;
+          for (size_t rank = 0; rank < 3; begin += run.sections[rank++]) {
+            for (size_t i = first; i < next; ++i) {
+              const TrainedParameter& t = state.tensors()[i];
+              const auto* weight = static_cast<const std::byte*>(t.weight.data);
+              const auto width = static_cast<int64_t>(size_of(t.weight.dtype));
+              const Range& part = t.parts[rank];
+              if (part.count() == 0) continue;
+              EXPECT_GE(weight + part.begin * width, run.memory + begin);
+              EXPECT_LE(weight + part.end * width, run.memory + begin + run.sections[rank]);
+            }
+          }
+        }
+        EXPECT_EQ(next, bucket.last);
+      }
+    }
+  }
+}
+
+TEST(Buckets, OfWeightsThatDoNotFollowEachOtherAreRefused) {
+  CountingDevice device;
+  const spec::ModelSpec spec = small_spec();
+  WeightSet weights = random_weights(device, spec, DType::f32, 1);
+  const ShardSpec share{.ranks = 2, .zero = 1};
+  EXPECT_NO_THROW(OptimizerState(device, spec, weights, DType::f32, {}, share));
+  Tensor& norm = weights.parameters[1].vector;
+  norm.data = norm.as<float>() + 16;
+  EXPECT_NO_THROW(OptimizerState(device, spec, weights, DType::f32, {}, {}));
+  EXPECT_THROW(OptimizerState(device, spec, weights, DType::f32, {}, share), Error);
 }
 
 // In int64, and in fp32, whose sums over ranks are taken element by element.

@@ -92,6 +92,16 @@ TEST_F(EventLogTest, EveryEventIsWrittenImmediately) {
   EXPECT_EQ(all[6].at("rates_measured"), "2026-11-21T05:14:00Z");
 }
 
+TEST_F(EventLogTest, TheEndOfAFailedRunHasItsError) {
+  EventLog log(path_, -1);
+  log.on_end({.step = 3, .reason = "failed", .seconds = 9, .tokens = 77, .error = "rank 1 failed: disk full"});
+  const nlohmann::json end = lines().back();
+  EXPECT_EQ(end.at("reason"), "failed");
+  EXPECT_EQ(end.at("step"), 3);
+  EXPECT_EQ(end.at("error"), "rank 1 failed: disk full");
+  EXPECT_FALSE(end.contains("peak_memory_bytes"));
+}
+
 TEST_F(EventLogTest, ResumingDropsLaterStepsAndAnIncompleteLine) {
   {
     EventLog log(path_, -1);

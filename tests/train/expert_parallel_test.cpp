@@ -235,6 +235,29 @@ TEST(ExpertParallel, TakesThePredictedMemory) {
   }
 }
 
+// With balanced routing each rank has as many rows as without expert parallelism, and one expert a share of them.
+TEST(ExpertParallel, NeedsLessMemoryWithBalancedRouting) {
+  const spec::ModelSpec spec = small_mixture(), balanced = spec::with_balanced_routing(spec);
+  for (const bool visible : {false, true}) {
+    for (const int64_t ep : {2, 4}) {
+      const StepSettings settings{.sequence_length = 24};
+      const auto bytes = [&](const spec::ModelSpec& model, int64_t ranks) {
+        ShardSpec share{.ranks = 4};
+        share.shards.front().ep = ranks;
+        return Step::bytes(model, settings, 0, 0, false, 1, 0, visible, share);
+      };
+      const StepBytes any = bytes(spec, ep), even = bytes(balanced, ep), one = bytes(spec, 1);
+      EXPECT_EQ(even.saved, one.saved);
+      EXPECT_EQ(even.batch, any.batch);
+      EXPECT_LT(even.scratch, any.scratch);
+      // 24 tokens of two rows; all of them on one of the ranks: two of its experts, or one.
+      const auto rows = static_cast<size_t>(24 * ep * (ep == 2 ? 2 : 1) - 24 * 2);
+      const size_t row = (16 + 3 * 24) * sizeof(float);  // the residual's features, and three of the MLP's
+      EXPECT_EQ(any.saved - even.saved, spec.layers.size() * rows * row);
+    }
+  }
+}
+
 // All ranks name the expert of one of them, or of ranks that gather it.
 TEST(ExpertParallel, LocatesTheExpertThatIsNotFinite) {
   const std::string name = "model.layers.1.block_sparse_moe.experts.2.w3.weight";

@@ -54,8 +54,9 @@ class HostUpdateTest : public testing::TestWithParam<OptimizerName> {
     update.init_master(context, parameter_);
     for (StateTensor& each : parameter_.state) std::memset(each.tensor.data, 0, each.tensor.bytes());
     for (attributes_.updates = 1; attributes_.updates <= 2; ++attributes_.updates) {
-      update.update(context, parameter_, gradient(), attributes_);
-      update.finish(context);
+      update.add(parameter_, gradient(), attributes_, 0);
+      update.begin();
+      update.advance(context, 0);
     }
     return bytes();
   }

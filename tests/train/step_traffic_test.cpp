@@ -191,6 +191,11 @@ TEST(StepTraffic, HasFewerMessagesInLargerBuckets) {
   };
   EXPECT_EQ(messages(0, Collective::all_reduce), 2);
   EXPECT_EQ(messages(1, Collective::reduce_scatter), 2);
+  EXPECT_EQ(messages(1, Collective::all_gather), 2);
+  EXPECT_EQ(messages(2, Collective::all_gather), 2);
+  settings.bucket_bytes = 0;
+  EXPECT_EQ(messages(1, Collective::all_gather), 2 * (settings.spec.num_layers() + 2));
+  settings.bucket_bytes = int64_t{1} << 30;
   EXPECT_EQ(messages(2, Collective::reduce_scatter), 2 * sequences / 2);
   settings.lora = small_lora();
   EXPECT_EQ(messages(3, Collective::reduce_scatter), 2 * sequences / 2);

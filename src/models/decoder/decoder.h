@@ -42,6 +42,7 @@ class Decoder : public Model {
   // Before the computations of block `layer`; -1: before the blocks, their number: after. Waits for its weights, where
   // the pass gathers them.
   void begin_layer(nn::Pass& pass, int64_t layer, bool backward = false) const {
+    if (pass.observer != nullptr) pass.observer->comes_to(first_block_ + layer, backward);
     if (pass.weights != nullptr) pass.weights->need(static_cast<int>(1 + layer));
     if (pass.observer != nullptr) pass.observer->begins(first_block_ + layer, backward);
   }
