@@ -13,7 +13,8 @@ namespace {
 Preflight good() {
   Preflight result;
   for (int i = 0; i < 4; ++i)
-    result.ranks.push_back({i < 2 ? "left" : "right", "cuda:" + std::to_string(i % 2), "0-7", 5e14});
+    result.ranks.push_back({i < 2 ? "left" : "right", "cuda:" + std::to_string(i % 2), "0-7", 5e14,
+                            i % 2 == 0 ? "CPUs 0-3, near mlx5_0" : "CPUs 4-7"});
   result.axes = {{.name = "dp",
                   .ranks = 2,
                   .across_nodes = true,
@@ -57,6 +58,7 @@ std::string message(const Preflight& result, const std::string& check, bool last
 TEST(Preflight, DescribesRanksAxesAndLinks) {
   const Preflight result = good();
   EXPECT_EQ(wrong(result), std::set<std::string>());
+  EXPECT_EQ(message(result, "binding"), "left: rank 0 on cuda:0: CPUs 0-3, near mlx5_0; rank 1 on cuda:1: CPUs 4-7");
   EXPECT_EQ(message(result, "ranks"),
             "left: 2 ranks, 0 to 1 from cuda:0 on, CPUs 0-7; right: 2 ranks, 2 to 3 from "
             "cuda:0 on, CPUs 0-7");
