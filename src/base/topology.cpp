@@ -35,11 +35,13 @@ int node_of(const fs::path& device) {
   return text ? static_cast<int>(parse_int(*text).value_or(-1)) : -1;
 }
 
-// Empty for a folder that is not there.
+// Empty for a folder that is not there, or cannot be read.
 std::vector<fs::path> entries(const fs::path& folder) {
-  std::error_code error;
-  if (!fs::is_directory(folder, error)) return {};
-  return list_folder(folder);
+  try {
+    return list_folder(folder);
+  } catch (const Error&) {
+    return {};
+  }
 }
 
 // The device's folder below /sys/devices, whose names are the bridges above it.
@@ -62,7 +64,7 @@ std::vector<CpuPlace> cpu_places(std::span<const int> cpus, const fs::path& root
   for (const int cpu : cpus) {
     const fs::path folder = root / fmt::format("sys/devices/system/cpu/cpu{}", cpu);
     const std::optional<std::string> siblings = text_of(folder / "topology/thread_siblings_list");
-    places.push_back({cpu, siblings ? std::ranges::min(parse_cpu_list(*siblings)) : cpu, -1});
+    places.push_back({cpu, siblings && !siblings->empty() ? std::ranges::min(parse_cpu_list(*siblings)) : cpu, -1});
   }
   for (const fs::path& folder : entries(root / "sys/devices/system/node")) {
     const std::string name = folder.filename().string();

@@ -9,6 +9,7 @@
 #include "base/cpu_list.h"
 #include "base/error.h"
 #include "base/machine.h"
+#include "base/thread_pool.h"
 
 namespace ingot::runs {
 
@@ -61,8 +62,13 @@ std::vector<int> own_cores(const comm::Group& world, const std::string& pci_addr
     if (std::cmp_equal(i, world.rank())) own = of_sharers.size();
     if (sharers[i] == sharers[static_cast<size_t>(world.rank())]) of_sharers.push_back(std::stoi(nodes[i]));
   }
-  return divide_cores(cpu_places(usable), of_sharers)[own];
+  std::vector<int> cores = divide_cores(cpu_places(usable), of_sharers)[own];
+  const auto quota = std::max<int64_t>(1, available_cpus() / std::ssize(of_sharers));  // of a container
+  if (std::ssize(cores) > quota) cores.resize(static_cast<size_t>(quota));
+  return cores;
 }
+
+int64_t num_cores() { return std::min<int64_t>(std::ssize(cores_of(cpu_places(usable_cpus()), -1)), available_cpus()); }
 
 std::string describe_place(std::span<const int> cpus, const std::string& pci_address) {
   int node = pci_node(pci_address);

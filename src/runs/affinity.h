@@ -18,9 +18,12 @@ namespace ingot::runs {
 std::vector<std::vector<int>> divide_cores(std::span<const CpuPlace> usable, std::span<const int> nodes);
 
 // This rank's part of the CPUs of its process, which it shares with the ranks of its machine that may use the same ones
-// (a launcher may have assigned CPUs to each). `pci_address`: of its GPU; empty: none. Collective over the world.
-// Errors: as divide_cores.
+// (a launcher may have assigned CPUs to each), at most its share of available_cpus(). `pci_address`: of its GPU; empty:
+// none. Collective over the world. Errors: as divide_cores.
 std::vector<int> own_cores(const comm::Group& world, const std::string& pci_address);
+
+// Cores of the CPUs that this process may use, at most available_cpus().
+int64_t num_cores();
 
 // Where a rank's threads are bound, and the network adapters nearest to its device, "CPUs 0-7 of NUMA node 0, near
 // mlx5_0". `cpus`: may be empty.

@@ -14,6 +14,7 @@
 #include "base/thread_pool.h"
 #include "checkpoint/load.h"
 #include "comm/launcher.h"
+#include "runs/affinity.h"
 #include "runs/inputs.h"
 #include "runs/machine_file.h"
 #include "runs/model.h"
@@ -41,7 +42,9 @@ void refuse_launcher() {
 runtime::Runtime first_runtime(const train::Recipe& recipe, int64_t ranks, const std::optional<MachineFile>& machine) {
   if (machine) return runtime::open_runtime(machine->stand_in(), 1);
   const auto all = static_cast<int>(ranks);
-  return open_runtime_at(recipe.device, recipe.threads.value, train::cpus_of(recipe.affinity),
+  std::optional<int64_t> threads = recipe.threads.value;
+  if (recipe.affinity == "auto" && !threads) threads = ranks * std::max<int64_t>(1, num_cores() / ranks);
+  return open_runtime_at(recipe.device, threads, train::cpus_of(recipe.affinity),
                          {.ranks = all, .locals = all, .cpu_sharers = ranks});
 }
 

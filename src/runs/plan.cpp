@@ -105,7 +105,7 @@ std::string MemoryPlan::table() const {
     text +=
         fmt::format("  {:<22}{:>12} (read in place from the model's files)\n", "mapped weights", format_bytes(mapped));
   if (staged && step.exchange)
-    text += fmt::format("  {:<22}{:>12} (host memory)\n", "exchanged activations", format_bytes(step.exchange));
+    text += fmt::format("  {:<22}{:>12} (host memory)\n", "staged exchanges", format_bytes(step.exchange));
   if (offloaded) text += fmt::format("  {:<22}{:>12} (host memory)\n", "offloaded weights", format_bytes(offloaded));
   if (optimizer_state.offloaded)
     text += fmt::format("  {:<22}{:>12} (host memory)\n", "optimizer state", format_bytes(optimizer_state.offloaded));

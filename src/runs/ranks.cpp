@@ -151,6 +151,7 @@ runtime::Runtime open_rank_runtime(const std::string& device, std::optional<int6
   RankPlace place{world.rank(), world.size(), rank.local, rank.locals};
   if (affinity == "auto") {
     require_threads(threads, place);
+    // Ranks may have unequal numbers of cores, and the threads of a run that is resumed are the sum of those it had.
     return runtime::open_runtime(device_at(device, place), threads ? std::optional(*threads / place.ranks) : threads,
                                  [&](const std::string& address) { return own_cores(world, address); });
   }

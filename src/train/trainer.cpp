@@ -108,7 +108,10 @@ EvalEvent Trainer::evaluate(int64_t step) {
 
 Trainer::RankStepStats Trainer::rank_step_stats(const InFlightStep& in_flight, double now) {
   RankStepStats stats;
-  stats.time.own_s = now - in_flight.from - (step_.waited_s() - in_flight.waited);
+  // A step that began before the last one was finished has had the time since.
+  const bool queued = in_flight.from < last_finish_;
+  const double begin = queued ? last_finish_ : in_flight.from, waited = queued ? last_waited_ : in_flight.waited;
+  stats.time.own_s = now - begin - (step_.waited_s() - waited);
   stats.time.data_s = in_flight.data;
   for (const data::PackedSequence& sequence : in_flight.batch.sequences) stats.time.tokens += std::ssize(sequence.ids);
   stats.has_meter = static_cast<bool>(settings_.joules);
@@ -358,6 +361,7 @@ void Trainer::finish() {
   const std::vector<RankStepStats> ranks = step_.ranks().gather_one(rank_step_stats(in_flight, now));
   if (first()) report(result, in_flight, now - std::max(in_flight.from, last_finish_), ranks);
   last_finish_ = now;
+  last_waited_ = step_.waited_s();
   if (!result.skipped) return;
   const std::string why = why_skipped(result, done_, in_flight.batch);
   if (first()) observer_.on_warning({done_, why});

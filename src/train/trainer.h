@@ -159,6 +159,7 @@ class Trainer {
   uint64_t checkpoint_bytes_ = 0;                       // of the newest checkpoint; before there is one, of its tensors
   bool short_of_disk_ = false;                          // lack of disk space was reported and has lasted since
   double last_finish_ = 0;                              // steady_seconds() when the last completed step finished
+  double last_waited_ = 0;                              // Step::waited_s() then
   std::optional<checkpoint::BackgroundUpload> upload_;  // with settings_.remote
   std::string upload_error_;
   std::string downloaded_from_;  // uri of the checkpoint that was downloaded from the remote

@@ -39,7 +39,7 @@ class LoaderWatch {
 
 // The time that a rank needed for its part of a step.
 struct RankTime {
-  double own_s = 0;   // of the step, without waiting for other ranks
+  double own_s = 0;   // of the step, without waiting for other ranks, except in NCCL's and RCCL's operations
   double data_s = 0;  // part of own_s: waiting for the batch
   int64_t tokens = 0;
 };

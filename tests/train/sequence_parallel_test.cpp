@@ -125,7 +125,7 @@ TEST(SequenceParallel, TakesThePredictedMemory) {
         const ShardSpec& share = run.optimizer_state->share();
         const StepBytes bytes =
             Step::bytes(run.spec, own.step, 0, 0, false, 1, run.optimizer_state->update_bytes(), true, share);
-        EXPECT_EQ(run.step_bytes, bytes.saved + bytes.scratch + bytes.batch);
+        EXPECT_EQ(run.step_bytes, bytes.saved + bytes.scratch + bytes.batch + bytes.messages);
         run_step(run, 1);
         EXPECT_EQ(run.step->peak().saved, bytes.saved);
         EXPECT_GE(run.step->peak().scratch, bytes.scratch / 2);

@@ -261,7 +261,7 @@ TEST(TensorParallel, TakesThePredictedMemory) {
         const StepBytes bytes =
             Step::bytes(run.spec, own.step, run.optimizer_state->lowest_trainable_layer(), adapter ? own.lora->rank : 0,
                         false, 1, run.optimizer_state->update_bytes(), true, share);
-        EXPECT_EQ(run.step_bytes, bytes.saved + bytes.scratch + bytes.batch);
+        EXPECT_EQ(run.step_bytes, bytes.saved + bytes.scratch + bytes.batch + bytes.messages);
         run_step(run, 1);
         EXPECT_EQ(run.step->peak().saved, bytes.saved);
         EXPECT_GE(run.step->peak().scratch, bytes.scratch / 2);

@@ -39,6 +39,9 @@ class ModuleDriver : public Driver {
   std::string pci_address(int device) override {
     char address[32] = {};
     check(api_.DeviceGetPCIBusId(address, sizeof address, handle(device)), "a device's address");
+    for (char& digit : address) {  // CUDA writes capital letters, /sys small ones
+      if (digit >= 'A' && digit <= 'F') digit = static_cast<char>(digit - 'A' + 'a');
+    }
     return address;
   }
 

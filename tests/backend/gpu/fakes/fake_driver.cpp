@@ -72,7 +72,7 @@ EXPORT(cuDeviceTotalMem_v2, hipDeviceTotalMem)(size_t* bytes, int device) {
   return success;
 }
 EXPORT(cuDeviceGetPCIBusId, hipDeviceGetPCIBusId)(char* address, int bytes, int device) {
-  const std::string text = device == 70 ? "0000:3b:00.0" : "0001:af:1f.1";
+  const std::string text = device == 70 ? NAME("0000:3B:00.0", "0000:3b:00.0") : "0001:af:1f.1";
   if (static_cast<size_t>(bytes) <= text.size()) return invalid_value;
   std::strcpy(address, text.c_str());
   return success;
