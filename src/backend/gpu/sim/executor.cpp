@@ -6,7 +6,6 @@
 #include <boost/context/fiber.hpp>
 #include <boost/context/fixedsize_stack.hpp>
 #include <cstring>
-#include <deque>
 #include <numeric>
 #include <vector>
 
@@ -41,8 +40,8 @@ struct Abandoned {};
 
 // A fiber that runs threads of the block one after another. A thread that waits keeps its worker until it resumes.
 struct Worker {
-  Fiber fiber;       // while another one runs
-  Current position;  // of its thread, likewise
+  Fiber fiber;
+  Current position;  // of its thread, while the thread waits
   // The address sanitizer must be notified of every stack switch.
   const void* stack_bottom = nullptr;
   size_t stack_size = 0;
@@ -74,7 +73,7 @@ class Executor::State {
   State& operator=(const State&) = delete;
   ~State() {
     closing_ = true;
-    while (!idle_.empty()) switch_to(idle_worker());
+    while (!idle_.empty()) resume(idle_worker());
   }
 
   void run(const KernelInfo& kernel, const void* args, Grid grid, size_t dynamic_bytes, Schedule schedule);
@@ -92,12 +91,10 @@ class Executor::State {
  private:
   void run_block();
   Worker* idle_worker();
-  Worker* next_worker();
   void work();  // the main loop of a worker
   bool run_thread();
-  void switch_to(Worker* worker);
-  void begin_switch(Worker* from, Worker* to);
-  void end_switch(Fiber&& from);
+  void resume(Worker* worker);
+  void pause();
   void wait_at(Barrier& barrier, int num_threads, int line, const char* what);
   Warp& warp() { return warps_[static_cast<size_t>(current.thread / width_)]; }
   [[noreturn]] void fail(const std::string& text);
@@ -109,17 +106,17 @@ class Executor::State {
   size_t dynamic_bytes_ = 0;
   Schedule schedule_ = Schedule::forward;
   RandomStream random_{7, 0};
-  Current block_position_;  // of thread 0
 
   std::vector<int> order_;  // the order in which the threads of a block start
   size_t started_ = 0;
   size_t ended_ = 0;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<Worker*> idle_;
-  std::deque<Worker*> ready_;
-  Worker host_;  // the stack that called run()
-  Worker* running_ = &host_;
-  Worker* previous_ = nullptr;  // what ran before
+  std::vector<Worker*> ready_;
+  Worker* running_ = nullptr;
+  Fiber scheduler_;
+  [[maybe_unused]] const void* scheduler_bottom_ = nullptr;  // for the address sanitizer
+  [[maybe_unused]] size_t scheduler_size_ = 0;
 
   Barrier block_;
   std::vector<Warp> warps_;
@@ -160,23 +157,41 @@ void Executor::State::run(const KernelInfo& kernel, const void* args, Grid grid,
 void Executor::State::run_block() {
   started_ = ended_ = 0;
   shared_in_use_ = false;
-  block_position_ = current;
-  switch_to(next_worker());
-  if (failure_.empty() && ended_ < order_.size()) {
-    failure_ = fmt::format("kernel {} on sim{}, block ({}, {}): {}", kernel_->name, width_, block_position_.block_x,
-                           block_position_.block_y, describe_waiting());
+  const Current position_of_block = current;
+  while (failure_.empty() && ended_ < order_.size()) {
+    if (started_ < order_.size()) {
+      Worker* worker = idle_worker();
+      worker->position = position_of_block;
+      worker->position.thread = order_[started_++];
+      resume(worker);
+    } else if (!ready_.empty()) {
+      const size_t last = ready_.size() - 1;
+      const size_t i = schedule_ == Schedule::forward    ? 0
+                       : schedule_ == Schedule::backward ? last
+                                                         : static_cast<size_t>(random_.below(ready_.size()));
+      Worker* worker = ready_[i];
+      if (schedule_ == Schedule::random) {
+        ready_[i] = ready_[last];
+        ready_.pop_back();
+      } else {
+        ready_.erase(ready_.begin() + static_cast<std::ptrdiff_t>(i));
+      }
+      resume(worker);
+    } else {
+      failure_ = fmt::format("kernel {} on sim{}, block ({}, {}): {}", kernel_->name, width_, position_of_block.block_x,
+                             position_of_block.block_y, describe_waiting());
+    }
   }
   if (failure_.empty()) return;
   // Resumes every thread that still waits; it unwinds by an exception on its own stack.
-  std::vector<Worker*> waiting(ready_.begin(), ready_.end());
-  ready_.clear();
+  std::vector<Worker*> waiting = std::exchange(ready_, {});
   const auto add = [&](Barrier& barrier) {
     waiting.insert(waiting.end(), barrier.waiting.begin(), barrier.waiting.end());
     barrier = {};
   };
   add(block_);
   for (Warp& each : warps_) add(each.barrier);
-  for (Worker* worker : waiting) switch_to(worker);
+  for (Worker* worker : waiting) resume(worker);
 }
 
 std::string Executor::State::describe_waiting() const {
@@ -204,35 +219,16 @@ Worker* Executor::State::idle_worker() {
   worker->stack_size = stack.size;
   worker->fiber = Fiber(std::allocator_arg, boost::context::preallocated(stack.sp, stack.size, stack), allocator,
                         [this](Fiber&& caller) {
-                          end_switch(std::move(caller));
+                          scheduler_ = std::move(caller);
+#ifdef INGOT_ADDRESS_SANITIZER
+                          __sanitizer_finish_switch_fiber(nullptr, &scheduler_bottom_, &scheduler_size_);
+#endif
                           work();
-                          begin_switch(nullptr, &host_);
-                          return std::move(host_.fiber);
+#ifdef INGOT_ADDRESS_SANITIZER
+                          __sanitizer_start_switch_fiber(nullptr, scheduler_bottom_, scheduler_size_);
+#endif
+                          return std::move(scheduler_);
                         });
-  return worker;
-}
-
-// The worker that runs when the running one waits or has no thread: one that starts a thread, one that is ready, or,
-// when nothing is left that can run, the host.
-Worker* Executor::State::next_worker() {
-  if (!failure_.empty()) return &host_;
-  if (started_ < order_.size()) {
-    Worker* worker = idle_worker();
-    worker->position = block_position_;
-    worker->position.thread = order_[started_++];
-    return worker;
-  }
-  if (ready_.empty()) return &host_;
-  if (schedule_ == Schedule::random)
-    std::swap(ready_[static_cast<size_t>(random_.below(ready_.size()))], ready_.back());
-  Worker* worker = nullptr;
-  if (schedule_ == Schedule::forward) {
-    worker = ready_.front();
-    ready_.pop_front();
-  } else {
-    worker = ready_.back();
-    ready_.pop_back();
-  }
   return worker;
 }
 
@@ -248,40 +244,43 @@ bool Executor::State::run_thread() {
 
 void Executor::State::work() {
   for (;;) {
+    Worker* const self = running_;
     if (run_thread()) ++ended_;
     if (failure_.empty() && started_ < order_.size()) {
       current.thread = order_[started_++];
       current.async_groups = 0;
       continue;
     }
-    idle_.push_back(running_);
-    switch_to(next_worker());
+    idle_.push_back(self);
+    pause();
     if (closing_) return;
   }
 }
 
-// Runs `worker` until another one switches back.
-void Executor::State::switch_to(Worker* worker) {
-  running_->position = current;
-  begin_switch(running_, worker);
-  end_switch(std::move(worker->fiber).resume());
+// Switches from a worker to the scheduler, until resumed.
+void Executor::State::pause() {
+#ifdef INGOT_ADDRESS_SANITIZER
+  Worker* const self = running_;
+  __sanitizer_start_switch_fiber(&self->fake_stack, scheduler_bottom_, scheduler_size_);
+#endif
+  scheduler_ = std::move(scheduler_).resume();
+#ifdef INGOT_ADDRESS_SANITIZER
+  __sanitizer_finish_switch_fiber(self->fake_stack, &scheduler_bottom_, &scheduler_size_);
+#endif
 }
 
-// `from`: null if its fiber ends.
-void Executor::State::begin_switch([[maybe_unused]] Worker* from, Worker* to) {
+void Executor::State::resume(Worker* worker) {
+  running_ = worker;
+  current = worker->position;
 #ifdef INGOT_ADDRESS_SANITIZER
-  __sanitizer_start_switch_fiber(from == nullptr ? nullptr : &from->fake_stack, to->stack_bottom, to->stack_size);
+  void* fake_stack = nullptr;
+  __sanitizer_start_switch_fiber(&fake_stack, worker->stack_bottom, worker->stack_size);
 #endif
-  previous_ = std::exchange(running_, to);
-  current = to->position;
-}
-
-// On the stack that was switched to; `from` is what was left.
-void Executor::State::end_switch(Fiber&& from) {
+  worker->fiber = std::move(worker->fiber).resume();
 #ifdef INGOT_ADDRESS_SANITIZER
-  __sanitizer_finish_switch_fiber(running_->fake_stack, &previous_->stack_bottom, &previous_->stack_size);
+  __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
 #endif
-  previous_->fiber = std::move(from);
+  worker->position = current;
 }
 
 void Executor::State::fail(const std::string& text) {
@@ -300,7 +299,7 @@ void Executor::State::wait_at(Barrier& barrier, int num_threads, int line, const
   }
   if (++barrier.arrived < num_threads) {
     barrier.waiting.push_back(running_);
-    switch_to(next_worker());
+    pause();
     if (!failure_.empty()) throw Abandoned{};
     return;
   }
