@@ -5,6 +5,7 @@
 
 #include <exception>
 #include <functional>
+#include <string>
 
 #include "base/error.h"
 
@@ -21,6 +22,16 @@ inline Error error_of(const std::function<void()>& action) {
     ADD_FAILURE() << "not an Error: " << error.what();
   }
   return {ErrorKind::internal, ""};
+}
+
+// The message of the Error that `action` throws; empty if it throws nothing.
+inline std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.message();
+  }
+  return {};
 }
 
 }  // namespace ingot

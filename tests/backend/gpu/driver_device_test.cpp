@@ -10,18 +10,10 @@
 #include "tests/backend/gpu/amd_image.h"
 #include "tests/backend/gpu/fake_device.h"
 #include "tests/backend/gpu/fake_driver.h"
+#include "tests/base/error_of.h"
 
 namespace ingot::gpu {
 namespace {
-
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.message();
-  }
-  return {};
-}
 
 constexpr unsigned char fatbin[1] = {};
 // With the flags "sramecc any" and "xnack any" of code for all settings.

@@ -16,6 +16,7 @@
 #include "base/shared_library.h"
 #include "tests/backend/gpu/fake_device.h"
 #include "tests/backend/gpu/strict/test_code.h"
+#include "tests/base/error_of.h"
 #include "tests/locations.h"
 #include "tests/sanitized.h"
 
@@ -33,15 +34,6 @@ struct Vendor {
 };
 const Vendor vendors[] = {{DeviceKind::cuda, "CUDA", "INGOT_CUDA_LIBRARY", &strict_cuda, "sm_90", 32, find_cuda_driver},
                           {DeviceKind::hip, "HIP", "INGOT_HIP_LIBRARY", &strict_hip, "gfx942", 64, find_hip_driver}};
-
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.message();
-  }
-  return {};
-}
 
 // The kernel of this build with the name.
 const KernelInfo& kernel(const std::string& name) {

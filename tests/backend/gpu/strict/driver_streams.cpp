@@ -130,7 +130,7 @@ Status Driver::end_capture(void* handle, void** graph) {
   *graph = nullptr;
   Stream* stream = stream_of(handle);
   if (stream == nullptr) return invalid_handle;
-  if (!stream->capture) return misuse(illegal_state, "a capture ends that has not begun");
+  if (!stream->capture) return misuse(illegal_state, "a capture ends that was not started");
   if (stream->capture->thread != std::this_thread::get_id()) {
     return misuse(capture_wrong_thread, "a capture ends in another thread than it began in");
   }

@@ -1,5 +1,5 @@
 // What the handles of the strict driver point to. Objects are never freed, so that the use of a destroyed handle, of
-// one of another kind, and of a pointer that never was a handle are told apart.
+// one of another kind, and of a pointer that never was a handle are distinguished.
 #pragma once
 
 #include <memory>
