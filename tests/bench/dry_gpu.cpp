@@ -74,6 +74,7 @@ DryGpu::DryGpu(const GpuModel& model) : model_(model) {
     attention_ = std::make_unique<DryAttention>(gpu::open_cudnn(), launches_);
   } else {
     const gpu::ScopedVariable blas("INGOT_HIPBLASLT_LIBRARY", INGOT_FAKE_HIPBLASLT);
+    const gpu::ScopedVariable fp8("INGOT_FAKE_GFX950", arch() == "gfx950" ? "1" : nullptr);
     matmul_ = std::make_unique<DryMatmul>("hipBLASLt", gpu::open_hipblaslt(), launches_);
   }
 }
