@@ -156,7 +156,9 @@ def seconds(job, row, code, fast=False):
         rate = gpu.peak * (OWN_ATTENTION if attention else OWN_TILES)[vendor] * (2 if "fp8" in row.kernel else 1)
         work = row.flops * (BACKWARD_PRODUCTS if row.op == "attention_backward" else 1)
         found = waves(job, row, code)
-        filled = 1.0 if found is None or found[1] >= 1 else found[1]
+        filled = 1.0
+        if found is not None:  # attention's blocks differ in length, so that they fill a last wave; those of gemms do not
+            filled = min(1.0, found[1]) if attention else found[1] / math.ceil(found[1])
         few = row.kernel.startswith("skinny_gemm")  # of up to 16 rows: bound by the weights' bytes
         arithmetic = 0 if few else work / (rate * filled)
     return max(traffic, arithmetic) + n * LAUNCH
@@ -393,9 +395,33 @@ def cause(job, code, most=4):
     )
 
 
-def hot_lines(job, code, most=12):
+def hot_rows(job, code, most=12):
+    return sorted(job.rows, key=lambda row: -seconds(job, row, code))[:most]
+
+
+def fit_lines(jobs, code):
+    """Blocks of the jobs' hot kernels that fit on a unit of each target, with the dynamic shared memory of a target of its vendor."""
+    targets = ("sm_80", "sm_90", "sm_100", "gfx90a", "gfx942", "gfx950")
+    hot = {}
+    for job in jobs:
+        for row in hot_rows(job, code):
+            if (row.kernel, job.target) in code:
+                key = row.kernel, job.target[:2]
+                hot[key] = max(hot.get(key, 0), row.shared)
+    lines = ["| kernel | " + " | ".join(targets) + " |", "|---|" + "---|" * len(targets)]
+    for kernel in sorted({kernel for kernel, _ in hot}):
+        fits = []
+        for target in targets:
+            shared, numbers = hot.get((kernel, target[:2])), code.get((kernel, target))
+            absent = shared is None or not numbers or target not in device_code.ONLY_ON.get(kernel, targets)
+            fits.append("-" if absent else str(device_code.blocks_a_unit(target, numbers, shared)))
+        lines.append(f"| {kernel} | " + " | ".join(fits) + " |")
+    return lines
+
+
+def hot_lines(job, code):
     total = sum(seconds(job, row, code) for row in job.rows)
-    rows = sorted(job.rows, key=lambda row: -seconds(job, row, code))[:most]
+    rows = hot_rows(job, code)
     lines = ["| share | op | kernel | blocks, or M x N x K | launches | MB each | GFLOP each | us each | blocks a unit | waves |"]
     lines.append("|---|---|---|---|---|---|---|---|---|---|")
     for row in rows:
@@ -453,8 +479,8 @@ def report(jobs, code):
         "",
         "A launch takes the longer one of its arithmetic and its traffic, and 4.2 us. Bytes are those of each operand once. A library's gemm",
         "works in tiles of at most 128 x 128; with fewer tiles than multiprocessors only these compute. A kernel with fewer blocks than",
-        "multiprocessors gets twice their share of the memory's rate. Launches follow one another; the host is never late (graphs, or steps",
-        "in flight). Clocks do not fall but where the fitted rate has it.",
+        "multiprocessors gets twice their share of the memory's rate. Tiles of our gemms take whole waves of the blocks that fit at once.",
+        "Launches follow one another; the host is never late (graphs, or steps in flight). Clocks do not fall but where the fitted rate has it.",
         "",
         "Against published times of other programs, from their own lists of kernels:",
         "",
@@ -499,7 +525,18 @@ def report(jobs, code):
     lines += ["", "What would falsify a column:", ""]
     lines += [f"- *{kind}*: {text.format(bf16=GPUS['H200'].bf16 / T)}." for kind, text in FALSIFIES.items()]
     lines += ["", "And a line: a measured step that differs by more than 15 % where each of its columns holds.", ""]
-    lines += ["## The launches that take the most time", ""]
+    lines += [
+        "## Blocks that fit on a multiprocessor",
+        "",
+        "Of the kernels below, by registers, waves and shared memory. `-`: no job of that vendor has it among its longest, or the target does not run it.",
+        "",
+        *fit_lines(jobs, code),
+        "",
+        "## The launches that take the most time",
+        "",
+        "Blocks a unit: that fit on a multiprocessor at once. Waves: the grid, as a multiple of what fits on the whole GPU.",
+        "",
+    ]
     for job in jobs:
         lines += [f"### {job.name}, {job.gpu}", "", *hot_lines(job, code), ""]
     return "\n".join(lines)
