@@ -12,6 +12,9 @@
 #include "tests/sanitized.h"
 
 namespace ingot::bench {
+
+static void PrintTo(const GpuJob& job, std::ostream* out) { *out << job.name; }  // found by GoogleTest
+
 namespace {
 
 std::string table_path() { return std::string(source_root) + "/tools/gpu_budgets.tsv"; }
