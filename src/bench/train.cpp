@@ -30,11 +30,17 @@ Enum value_of(const char* option, const std::string& word, std::initializer_list
 
 train::Precision precision_of(const std::string& word) {
   using enum train::Precision;
-  if (word == name(fp8)) {
-    throw_hint(ErrorKind::unsupported, "use bf16 or fp32; to train in fp8, use a recipe with precision: fp8",
-               "--dtype fp8: random weights in fp8 are not supported by ingot bench train");
+  return value_of("dtype", word, {bf16, fp32, fp8});
+}
+
+// The type of the weights: with `--dtype fp8`, as in recipes, a frozen base is in fp8.
+std::string weights_of(const TrainOptions& options) {
+  if (precision_of(options.dtype) != train::Precision::fp8) return options.weights;
+  if (options.weights != "auto" && options.weights != "fp8") {
+    throw_hint(ErrorKind::usage, "remove --weights, or use --dtype bf16",
+               "--dtype fp8 needs fp8 weights, but --weights is {}", options.weights);
   }
-  return value_of("dtype", word, {bf16, fp32});
+  return options.rank ? "fp8" : options.weights;
 }
 
 DeviceRates rates_of(runtime::Runtime& runtime, DType activation) {
@@ -110,7 +116,7 @@ runs::RunPlan plan_train(const TrainOptions& options, const runtime::Runtime& ru
   recipe.batch.global = global;
   recipe.batch.micro.value = options.micro;
   recipe.steps = warmup + steps;
-  recipe.weights = options.weights;
+  recipe.weights = weights_of(options);
   data::DatasetStatistics data;
   data.num_sequences = 1;
   data.num_loss_tokens = sequence;
@@ -120,7 +126,7 @@ runs::RunPlan plan_train(const TrainOptions& options, const runtime::Runtime& ru
   }
   const DType activation = train::dtype_of(recipe.precision);
   return runs::plan_run(recipe, model, data, 0,
-                        {random_model_bytes(model, random_weight_storage(options.weights, activation)), 0},
+                        {random_model_bytes(model, random_weight_storage(recipe.weights, activation)), 0},
                         runtime.device->memory_available(), runtime);
 }
 
@@ -128,17 +134,19 @@ TrainReport bench_train(const TrainOptions& options) {
   if (!(options.seconds > 0)) throw_error(ErrorKind::usage, "--seconds {}; must be above 0", options.seconds);
   const DType activation = train::dtype_of(precision_of(options.dtype));
   TrainReport report;
-  report.decoded = random_weight_storage(options.weights, activation).decoded(activation);
+  const std::string weights = weights_of(options);
+  report.weights = weights == "auto" ? ingot::name(activation) : weights;
+  report.decoded = random_weight_storage(weights, activation).decoded(activation);
   if (report.decoded && !options.rank) {
     throw_hint(ErrorKind::usage, "add --rank R to train LoRA adapters on the frozen weights",
-               "--weights {}: weights of this type cannot be trained", options.weights);
+               "--weights {}: weights of this type cannot be trained", report.weights);
   }
   runtime::Runtime runtime = runtime::open_runtime(options.device, options.threads);
   report.model = bench_spec(options.model);
   const spec::ModelSpec& model = report.model;
   report.plan = plan_train(options, runtime, model);
   const TrainJob job{report.plan.lora, report.plan.step, report.plan.optimizer_types, options.document_tokens(), 1,
-                     options.weights};
+                     weights};
 
   const SmallCheck check = report.check = check_small(runtime, model, job);
   if (!check.agrees()) {

@@ -38,7 +38,8 @@ struct TrainReport {
   spec::ModelSpec model;
   std::string device, arch, device_model;
   runs::RunPlan plan;
-  bool decoded = false;         // weights are not stored in the activations' type
+  std::string weights;          // the type in which matrices are stored
+  bool decoded = false;         // that is not the activations' type
   std::vector<double> seconds;  // of each timed step
   std::vector<double> losses;   // of each timed step
   double first_loss = 0;        // before the first update

@@ -67,9 +67,8 @@ GpuJob lora_70b(const char* name, const GpuModel& gpu) {
   job.train.rank = 16;
   job.train.sequence = 8192;
   job.train.micro = 1;
-  job.train.weights = "fp8";
+  job.train.dtype = "fp8";
   job.train.recompute = "full";
-  job.fp8 = true;
   return job;
 }
 
@@ -99,8 +98,12 @@ JobBudget train(const GpuJob& job) {
   auto& gpu = static_cast<DryGpu&>(*runtime.device);
   const spec::ModelSpec model = bench_spec(job.train.model);
   const runs::RunPlan plan = plan_train(job.train, runtime, model);
-  TrainJob settings{plan.lora, plan.step, plan.optimizer_types, job.train.document_tokens(), 0, job.train.weights};
-  settings.step.fp8 = job.fp8;
+  TrainJob settings{plan.lora,
+                    plan.step,
+                    plan.optimizer_types,
+                    job.train.document_tokens(),
+                    0,
+                    job.train.dtype == "fp8" ? "fp8" : job.train.weights};
   TrainBench bench(runtime, model, settings);
   bench.run(job.train.global);  // the first step
   gpu.launches().clear();

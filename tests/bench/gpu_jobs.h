@@ -14,7 +14,6 @@ struct GpuJob {
   std::string name;
   GpuModel gpu;
   TrainOptions train{};    // used if its model is not empty
-  bool fp8 = false;        // training with precision: fp8
   DecodeOptions decode{};  // used otherwise
 };
 
