@@ -24,7 +24,7 @@ rm -rf build/bundle
 mkdir -p "$stage/bin" "$stage/tools" "$stage/bench"
 cp "$executable" "$stage/bin/ingot" # its debug information is in another file
 cp -R recipes data LICENSE "$stage/"
-cp tools/gpu_check tools/gpu_check_peers.py tools/mpi_plugin.sh src/comm/mpi_plugin.c src/comm/mpi_plugin.h "$stage/tools/"
+cp tools/gpu_check tools/gpu_check_peers.py tools/gpu_check_ncu.py tools/gpu_paper.json tools/mpi_plugin.sh src/comm/mpi_plugin.c src/comm/mpi_plugin.h "$stage/tools/"
 cp -R bench/models "$stage/bench/"
 commit=$(git rev-parse --short=12 HEAD)
 [ -z "$(git status --porcelain --untracked-files=no)" ] || commit+=-changed

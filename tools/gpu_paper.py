@@ -3,8 +3,10 @@
 the registers of tools/device_code.tsv, and published rates of the GPUs. The same model is compared with published times of other
 programs first. Nothing in it is measured.
 
-  gpu_paper.py bench/reports/DATE-paper.md    writes the report
+  gpu_paper.py bench/reports/DATE-paper.md    writes the report, and tools/gpu_paper.json for tools/gpu_check
+  gpu_paper.py --check                        whether that file is of these tables
   gpu_paper.py --self-test                    tests the model's parts"""
+import json
 import math
 import sys
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ import device_code
 
 ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = ROOT / "tools/gpu_budgets.tsv"
+SPEEDS = ROOT / "tools/gpu_paper.json"
 T, G, M, K = 1e12, 1e9, 1e6, 1e3
 
 
@@ -559,17 +562,32 @@ def self_test():
         assert abs(each.compute() / each.value - 1) <= 0.10, f"{each.name}: {each.compute()} is not {each.value}"
 
 
+# What tools/gpu_check shows beside its measurements.
+def speeds(jobs, code):
+    found = {}
+    for job in jobs:
+        time = sum(seconds(job, row, code) for row in job.rows)
+        speed_of = {"ms_per_token": round(1e3 * time, 3)} if job.name.startswith("decode") else {"tokens_per_s": round(job.tokens / time)}
+        found[job.name] = {"gpu": job.gpu, **speed_of}
+    return json.dumps({"jobs": found}, indent=1) + "\n"
+
+
 def main():
     if sys.argv[1:] == ["--self-test"]:
         return self_test()
-    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+    if len(sys.argv) != 2 or (sys.argv[1].startswith("-") and sys.argv[1] != "--check"):
         sys.exit(__doc__)
     table, _ = device_code.read_table(device_code.TABLE.read_text(encoding="utf-8"))
     code = {key[1:]: numbers for key, numbers in table.items()}
     jobs = read_budgets(BUDGETS.read_text(encoding="utf-8"))
     order = list(TARGETS)
     jobs.sort(key=lambda job: order.index(job.name))
+    if sys.argv[1] == "--check":
+        if SPEEDS.read_text(encoding="utf-8") == speeds(jobs, code):
+            return 0
+        sys.exit(f"{SPEEDS.name} is not of the tables as they are: write the report anew")
     Path(sys.argv[1]).write_text(report(jobs, code), encoding="utf-8")
+    SPEEDS.write_text(speeds(jobs, code), encoding="utf-8")
     return 0
 
 

@@ -65,7 +65,9 @@ class Page {
     serving();
     curves();
     jobs();
+    profiles();
     kernels();
+    longest_kernels();
     others();
     return text_;
   }
@@ -125,7 +127,13 @@ class Page {
   }
 
   void ops() {
-    const std::vector<const Json*> found = results("ops-");
+    ops_of("ops-", "Ops", "Against the double-precision reference");
+    for (const std::string tool : {"memcheck", "racecheck"})
+      ops_of(tool + "-", "Ops under compute-sanitizer's " + tool, "The same");
+  }
+
+  void ops_of(const std::string& prefix, const std::string& title, const std::string& how) {
+    const std::vector<const Json*> found = results(prefix);
     if (found.empty()) return;
     double passed = 0;
     size_t declined = 0, failed = 0;
@@ -140,9 +148,9 @@ class Page {
       }
     }
     text_ += fmt::format(
-        "\n## Ops\n\nAgainst the double-precision reference: {} cases passed, {} were declined by every "
+        "\n## {}\n\n{}: {} cases passed, {} were declined by every "
         "implementation, {} failed.\n\n{}",
-        passed, declined, failed, list);
+        title, how, passed, declined, failed, list);
   }
 
   void models() {
@@ -211,6 +219,20 @@ class Page {
     return found != by_name_.end() && has_result(*found->second) ? &found->second->at("result") : nullptr;
   }
 
+  // The job's time on paper (tools/gpu_paper.py), or null.
+  const Json* paper_of(const std::string& piece) const {
+    const auto found = by_name_.find("paper");
+    if (found == by_name_.end() || !has_result(*found->second)) return nullptr;
+    const auto jobs = found->second->at("result").find("jobs");
+    if (jobs == found->second->at("result").end() || !jobs->is_object()) return nullptr;
+    const auto job = jobs->find(piece);
+    return job != jobs->end() ? &*job : nullptr;
+  }
+  std::string on_paper(const std::string& piece, const char* key, int digits) const {
+    const Json* paper = paper_of(piece);
+    return paper ? fmt::format("{} ({})", shown(*paper, key, digits), text_of(*paper, "gpu")) : "-";
+  }
+
   static std::string ratio(double ours, double theirs) {
     return ours > 0 && theirs > 0 ? fmt::format("{:.2f}", ours / theirs) : "-";
   }
@@ -220,18 +242,20 @@ class Page {
     if (!training.empty()) {
       text_ +=
           "\n## Training jobs\n\nRandom weights and tokens. MFU counts causal attention, of the datasheet's peak.\n\n"
-          "| job | tokens/s | TFLOP/s | MFU % | of gemm rate % | memory GB | moments, masters | torch tokens/s | torch "
-          "memory GB | ratio |\n|---|---|---|---|---|---|---|---|---|---|\n";
+          "| job | tokens/s | on paper | TFLOP/s | MFU % | of gemm rate % | memory GB | moments, masters | torch "
+          "tokens/s "
+          "| torch memory GB | ratio |\n|---|---|---|---|---|---|---|---|---|---|---|\n";
       for (const Json* piece : training) {
         const std::string name = text_of(*piece, "piece");
         const Json& r = piece->at("result");
         const Json* peer = peer_of(name);
-        text_ += fmt::format(
-            "| {} | {} | {} | {} | {} | {} | {}, {} | {} | {} | {} |\n", name.substr(6), shown(r, "tokens_per_s", 0),
-            shown(r, "tflops", 1), shown(r, "mfu", 1, 100), shown(r, "gemm_share", 1, 100), gigabytes(r),
-            text_of(r, "state"), text_of(r, "master"), peer ? shown(*peer, "tokens_per_s", 0) : "-",
-            peer ? gigabytes(*peer) + (peer->value("checkpointing", false) ? " recomputing" : "") : "-",
-            peer ? ratio(number_of(r, "tokens_per_s"), number_of(*peer, "tokens_per_s")) : "-");
+        text_ +=
+            fmt::format("| {} | {} | {} | {} | {} | {} | {} | {}, {} | {} | {} | {} |\n", name.substr(6),
+                        shown(r, "tokens_per_s", 0), on_paper(name, "tokens_per_s", 0), shown(r, "tflops", 1),
+                        shown(r, "mfu", 1, 100), shown(r, "gemm_share", 1, 100), gigabytes(r), text_of(r, "state"),
+                        text_of(r, "master"), peer ? shown(*peer, "tokens_per_s", 0) : "-",
+                        peer ? gigabytes(*peer) + (peer->value("checkpointing", false) ? " recomputing" : "") : "-",
+                        peer ? ratio(number_of(r, "tokens_per_s"), number_of(*peer, "tokens_per_s")) : "-");
       }
     }
     const std::vector<const Json*> decoding = results("decode-");
@@ -239,17 +263,17 @@ class Page {
     text_ +=
         "\n## Decoding\n\nThe floor is the weights, the adapters in the batch and the cache read once at the rate of a "
         "copy. Beside adapters stands\nthe share of the same job without.\n\n"
-        "| job | streams | adapters | ms a step | floor ms | of a copy % | tokens/s | of none % | memory GB | torch ms "
-        "| "
-        "ratio |\n|---|---|---|---|---|---|---|---|---|---|---|\n";
+        "| job | streams | adapters | ms a step | on paper | floor ms | of a copy % | tokens/s | of none % | memory GB "
+        "| torch ms | ratio |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n";
     for (const Json* piece : decoding) {
       const std::string name = text_of(*piece, "piece");
       const Json& r = piece->at("result");
       const Json* peer = peer_of(name);
-      text_ += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", name.substr(7),
+      text_ += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", name.substr(7),
                            shown(r, "batch", 0), shown(r, "adapters", 0), shown(r, "ms_per_token", 3),
-                           shown(r, "floor_ms", 3), shown(r, "copy_share", 1, 100), shown(r, "tokens_per_s", 1),
-                           share_of_none(r, decoding), gigabytes(r), peer ? shown(*peer, "ms_per_token", 3) : "-",
+                           on_paper(name, "ms_per_token", 2), shown(r, "floor_ms", 3), shown(r, "copy_share", 1, 100),
+                           shown(r, "tokens_per_s", 1), share_of_none(r, decoding), gigabytes(r),
+                           peer ? shown(*peer, "ms_per_token", 3) : "-",
                            peer ? ratio(number_of(*peer, "ms_per_token"), number_of(r, "ms_per_token")) : "-");
     }
     alternating(decoding);
@@ -283,6 +307,46 @@ class Page {
         "\nSteps of one token at batch 1, with one adapter and alternating two:\n\n"
         "| job | one adapter ms | alternating ms | difference % |\n|---|---|---|---|\n" +
         rows;
+  }
+
+  // The ops that take most of a step.
+  void profiles() {
+    constexpr size_t most = 10;
+    for (const Json* piece : pieces_) {
+      if (!has_result(*piece)) continue;
+      const Json profile = piece->at("result").value("profile", Json());
+      if (!profile.is_object()) continue;
+      auto rows = profile.value("rows", std::vector<Json>());
+      std::ranges::sort(rows, std::ranges::greater(), [](const Json& row) { return number_of(row, "seconds"); });
+      const double step = number_of(profile, "seconds");
+      text_ += fmt::format(
+          "\n## Profile of {}\n\nA step of {:.2f} ms, each op timed alone.\n\n| op | shape | calls | ms | of the step "
+          "% "
+          "| floor ms |\n|---|---|---|---|---|---|\n",
+          text_of(*piece, "piece"), 1e3 * step);
+      for (size_t i = 0; i < std::min(most, rows.size()); ++i) {
+        text_ += fmt::format("| {} | {} | {} | {} | {} | {} |\n", text_of(rows[i], "op"), text_of(rows[i], "shape"),
+                             shown(rows[i], "calls", 0), shown(rows[i], "seconds", 3, 1e3),
+                             step > 0 ? shown(rows[i], "seconds", 1, 100 / step) : "-",
+                             shown(rows[i], "floor_seconds", 3, 1e3));
+      }
+    }
+  }
+
+  // As NVIDIA's ncu measured them (tools/gpu_check_ncu.py).
+  void longest_kernels() {
+    for (const Json* piece : results("longest-kernels")) {
+      text_ +=
+          "\n## The longest kernels\n\n| kernel | grid | launches | ms | of the memory's rate % | of the compute rate "
+          "% | "
+          "warps % | registers |\n|---|---|---|---|---|---|---|---|\n";
+      for (const Json& row : piece->at("result").value("kernels", Json::array())) {
+        text_ += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} |\n", cell(text_of(row, "kernel")),
+                             text_of(row, "grid"), shown(row, "launches", 0), shown(row, "ms", 4),
+                             shown(row, "memory_percent", 1), shown(row, "compute_percent", 1),
+                             shown(row, "warps_percent", 1), shown(row, "registers", 0));
+      }
+    }
   }
 
   void kernels() {

@@ -277,6 +277,57 @@ TEST_P(GpuCheck, RunsResumesAndReports) {
   }
 }
 
+// Stand-ins for NVIDIA's tools run the command that follows their options.
+void write_tools(const fs::path& folder) {
+  fs::create_directories(folder);
+  write(folder / "compute-sanitizer",
+        "#!/bin/bash\nwhile [[ $1 == --* ]]; do shift 2; done\n[[ \" $* \" != *\" adamw \"* ]] || code=99\n"
+        "\"$@\" && exit ${code-0}\n");
+  write(folder / "ncu", R"x(#!/bin/bash
+while [[ $1 == --* ]]; do
+  case $1 in --csv) shift ;; --log-file) log=$2; shift 2 ;; *) shift 2 ;; esac
+done
+cat >"$log" <<'TEXT'
+==PROF== Connected
+"ID","Kernel Name","Block Size","Grid Size","dram__throughput.avg.pct_of_peak_sustained_elapsed","gpu__time_duration.sum","launch__registers_per_thread","sm__throughput.avg.pct_of_peak_sustained_elapsed","sm__warps_active.avg.pct_of_peak_sustained_active"
+"","","","","%","ns","register/thread","%","%"
+"0","rope(Args)","(256, 1, 1)","(8, 1, 1)","10.5","2,000","32","20","30"
+"1","gemm(Args)","(256, 1, 1)","(9, 1, 1)","40","1,500,000","128","50","60"
+"2","rope(Args)","(256, 1, 1)","(8, 1, 1)","11.5","3,000","32","21","31"
+TEXT
+exec "$@"
+)x");
+  for (const char* name : {"compute-sanitizer", "ncu"})
+    fs::permissions(folder / name, fs::perms::owner_exec, fs::perm_options::add);
+}
+
+TEST_P(GpuCheck, TheFirstDayIsOneCall) {
+  const Program program;
+  make_home(program / "home");
+  write_tools(program / "tools");
+  const fs::path out = program / "check";
+  const std::string device = GetParam();
+  const std::string settings = std::string("devices=1,arch=") + (device == "cuda:0" ? "sm_90" : "gfx942");
+  const std::string command = on_strict_driver(settings) + "PATH=" + (program / "tools").string() +
+                              ":$PATH INGOT_HOME=" + (program / "home").string() +
+                              " INGOT_EXECUTABLE=" + ingot_with_test_code + " INGOT_COMMIT=tested " +
+                              std::string(source_root) + "/tools/gpu_check first --tiny --device " + device +
+                              " --out " + out.string() + " >" + (program / "output").string() + " 2>&1";
+  ASSERT_EQ(std::system(command.c_str()), 0) << read(program / "output");
+  std::map<std::string, std::string> status;
+  for (const Json& line : lines_of(out / "results.jsonl")) status[line.at("piece")] = line.at("status");
+  for (const char* piece : {"devices", "paper", "ops-0", "train-tiny-lora", "longest-kernels"})
+    EXPECT_EQ(status[piece], "finished") << piece << read(program / "output");
+  for (const char* piece : {"memcheck-0", "racecheck-0"}) EXPECT_EQ(status[piece], "wrong") << "faults were reported";
+  const std::string page = read(out / "first.md");
+  for (const char* words : {"## Profile of train-tiny-lora", "## Ops under compute-sanitizer's racecheck",
+                            "| gemm(Args) | (9, 1, 1) | 1 | 1.5000 | 40.0 | 50.0 | 60.0 | 128 |\n"
+                            "| rope(Args) | (8, 1, 1) | 2 | 0.0030 | 11.5 | 21.0 | 31.0 | 32 |\n",
+                            "| memcheck-0 | wrong |"}) {
+    EXPECT_NE(page.find(words), std::string::npos) << "'" << words << "' not found in:\n" << page;
+  }
+}
+
 // In the sanitizer builds smaller tests cover the simulation.
 INSTANTIATE_TEST_SUITE_P(Devices, GpuCheck,
                          testing::ValuesIn(sanitized ? std::vector<std::string>{"cpu"}

@@ -39,10 +39,14 @@ TEST(CheckReport, JobsAreComparedWithTorchAndKernelsWithTheBestCeiling) {
                   R"("gflops":350000,"gb_s":2150}])")) +
       line("torch-rates", "finished",
            result(R"("versions":{"torch":"2.11"},"gemm_bf16_tflops":500,"copy_gb_s":4300)")) +
+      line(
+          "paper", "finished",
+          result(
+              R"("jobs":{"train-m":{"gpu":"H200","tokens_per_s":2500},"decode-m":{"gpu":"H200","ms_per_token":1.8}})")) +
       line("train-n", "refused", R"("message":"no fp8")");
   const std::string page = check_page(merge_checks(lines, "lines"));
-  for (const char* words : {"| m | 3000 | 12.5 | 50.0 | - | 2.0 | bf16, fp32 | 2000 | 4.0 | 1.50 |",
-                            "| m | - | - | 2.000 | 1.500 | - | - | - | - | 3.000 | 1.50 |",
+  for (const char* words : {"| m | 3000 | 2500 (H200) | 12.5 | 50.0 | - | 2.0 | bf16, fp32 | 2000 | 4.0 | 1.50 |",
+                            "| m | - | - | 2.000 | 1.80 (H200) | 1.500 | - | - | - | - | 3.000 | 1.50 |",
                             "| rope | a\\|b | 1.0000 | 350.00 | 50.0 | 2150.0 | 50.0 |",
                             "| train-n | refused | no fp8 |", "Beside it: torch 2.11."}) {
     EXPECT_NE(page.find(words), std::string::npos) << "'" << words << "' not found in:\n" << page;
@@ -61,10 +65,35 @@ TEST(CheckReport, AdapterJobsAreComparedWithTheJobWithoutAdapters) {
            result(R"("adapters":2,"alternate":{"one_ms":2,"alternating_ms":2.01,"difference_percent":0.5})"));
   const std::string page = check_page(merge_checks(lines, "lines"));
   for (const char* words :
-       {"| m-with | 32 | 4 | 3.000 | 1.500 | 50.0 | 900.0 | 90.0 | - | - | - |",
-        "| m-none | 32 | 0 | - | - | - | 1000.0 | - | - | - | - |", "| m-two | 2.000 | 2.010 | 0.50 |"}) {
+       {"| m-with | 32 | 4 | 3.000 | - | 1.500 | 50.0 | 900.0 | 90.0 | - | - | - |",
+        "| m-none | 32 | 0 | - | - | - | - | 1000.0 | - | - | - | - |", "| m-two | 2.000 | 2.010 | 0.50 |"}) {
     EXPECT_NE(page.find(words), std::string::npos) << "'" << words << "' not found in:\n" << page;
   }
+}
+
+TEST(CheckReport, OpsUnderASanitizerProfilesAndLongestKernelsAreShown) {
+  const std::string lines =
+      line("memcheck-0", "finished", result(R"("passed":3,"declined":[],"failed":[])")) +
+      line("memcheck-1", "wrong", result(R"("passed":4,"declined":["x"],"failed":[{"text":"rope is wrong"}])")) +
+      line("train-m", "finished",
+           result(R"("profile":{"seconds":0.5,"rows":[{"op":"rope","shape":"-","calls":2,"seconds":0.1},)"
+                  R"({"op":"matmul","shape":"8x8x8","calls":4,"seconds":0.25,"floor_seconds":0.2}]})")) +
+      line("longest-kernels", "finished",
+           result(R"x("kernels":[{"kernel":"gemm(float|int)","grid":"(1, 2, 3)","launches":7,"ms":1.25,)x"
+                  R"x("memory_percent":50,"compute_percent":70.25,"warps_percent":12.5,"registers":128}])x"));
+  const std::string page = check_page(merge_checks(lines, "lines"));
+  const auto at = [&](const char* words) {
+    const size_t found = page.find(words);
+    EXPECT_NE(found, std::string::npos) << "'" << words << "' not found in:\n" << page;
+    return found;
+  };
+  at("## Ops under compute-sanitizer's memcheck\n\nThe same: 7 cases passed, 1 were declined by every implementation, "
+     "1 failed");
+  at("- rope is wrong");
+  at("| memcheck-1 | wrong |");
+  at("A step of 500.00 ms");
+  EXPECT_LT(at("| matmul | 8x8x8 | 4 | 250.000 | 50.0 | 200.000 |"), at("| rope | - | 2 | 100.000 | 20.0 | - |"));
+  at("| gemm(float\\|int) | (1, 2, 3) | 7 | 1.2500 | 50.0 | 70.2 | 12.5 | 128 |");
 }
 
 TEST(CheckReport, FailedServingChecksGiveTheReason) {
