@@ -115,8 +115,9 @@ picks one; `INGOT_CPU_ISA` (`amx`, `avx512_fma`, `avx512`, `avx2`, `plain`) keep
 - compiled: registers, spills, memory and matrix-core instructions of every kernel are in `tools/device_code.tsv`, which CI
   compares with what it compiles (`./run device-code`);
 - simulated: every test run has the op's cases on simulated GPUs with 32 and with 64 lanes, each under two schedules;
-- emulated: one launch of the kernel's machine code in tinygrad's emulator leaves the memory that the simulation leaves
-  (`tools/emulated_kernels.tsv` has errors, and why the emulator cannot take a kernel; by hand, `tools/emulate_amd.py`);
+- emulated: one launch of the kernel's code in an emulator leaves the memory that the simulation leaves: NVIDIA's PTX in ours
+  (`tools/emulate_ptx.py`, in CI), AMD's machine code in tinygrad's (`tools/emulate_amd.py`, by hand);
+  `tools/emulated_kernels.tsv` has errors, and why an emulator cannot take a kernel;
   kernels that are not in that table yet are not counted here;
 - run on a device: architectures with date and commit, from `bench/reports/device_runs.tsv`.
 

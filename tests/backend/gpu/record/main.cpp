@@ -1,7 +1,7 @@
-// record_launches FOLDER: records one launch of every GPU kernel while the op table runs on the simulated 64-lane
-// device, with the device memory before and after it. tools/emulate_amd.py runs the kernel's machine code on them.
-// FOLDER gets, for each
-// kernel, NAME.before and NAME.after: device memory from `base` on; and launches.tsv, a line a kernel:
+// record_launches FOLDER 32|64: records one launch of every GPU kernel while the op table runs on the simulated device
+// of that many lanes, with the device memory before and after it. tools/emulate_amd.py runs AMD's machine code of the
+// kernel on launches of 64 lanes, tools/emulate_ptx.py NVIDIA's PTX on those of 32. FOLDER gets, for each kernel,
+// NAME.before and NAME.after: device memory from `base` on; and launches.tsv, a line a kernel:
 //   name, source, ops that launch it (commas), op and case of this launch, grid x and y, threads, bytes of dynamic
 //   shared memory, address of the memory, arguments (hexadecimal), and address:bytes:type:tolerance of each allocation
 //   (commas; "scratch" for what the table has no type for).
@@ -58,10 +58,10 @@ bool better(const Launch& a, const Launch& b) {
   return blocks_a <= few_blocks ? a.changed > b.changed : blocks_a < blocks_b;
 }
 
-// A simulated 64-lane device whose memory is one region at a fixed address.
+// A simulated device whose memory is one region at a fixed address.
 class RecordingDevice : public gpu::GpuDevice {
  public:
-  RecordingDevice() : executor_(64) {
+  explicit RecordingDevice(int lanes) : executor_(lanes), lanes_(lanes) {
     void* fixed_address = std::bit_cast<void*>(base);
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
     memory_ = static_cast<std::byte*>(mmap(fixed_address, region_bytes, PROT_READ | PROT_WRITE, flags, -1, 0));
@@ -72,11 +72,11 @@ class RecordingDevice : public gpu::GpuDevice {
   RecordingDevice& operator=(const RecordingDevice&) = delete;
 
   DeviceKind kind() const override { return DeviceKind::sim; }
-  std::string name() const override { return "sim64"; }
-  std::string arch() const override { return "sim64"; }
+  std::string name() const override { return fmt::format("sim{}", lanes_); }
+  std::string arch() const override { return name(); }
   size_t memory_bytes() const override { return region_bytes; }
   size_t memory_available() const override { return region_bytes - used_; }
-  int warp_width() const override { return 64; }
+  int warp_width() const override { return lanes_; }
 
   void* allocate(size_t bytes) override {
     const size_t whole = (bytes + alignment) / alignment * alignment;  // at least one byte between allocations
@@ -167,6 +167,7 @@ class RecordingDevice : public gpu::GpuDevice {
 
  private:
   gpu::sim::Executor executor_;
+  int lanes_;
   std::byte* memory_ = nullptr;
   size_t used_ = 0;
   int live_ = 0;
@@ -176,11 +177,11 @@ class RecordingDevice : public gpu::GpuDevice {
   std::map<std::string, std::set<std::string>> ops_;
 };
 
-void record(const std::filesystem::path& folder) {
+void record(const std::filesystem::path& folder, int lanes) {
   std::filesystem::create_directories(folder);
   ops::Registry all;
   gpu::register_ops(all, DeviceKind::sim);
-  RecordingDevice device;
+  RecordingDevice device(lanes);
   size_t cases = 0;
   for (const ops::Registry::Listing& listing : all.listings()) {
     for (const std::string& implementation : listing.implementations) {
@@ -199,12 +200,13 @@ void record(const std::filesystem::path& folder) {
 }  // namespace ingot
 
 int main(int count, char** values) {
-  if (count != 2) {
-    std::cerr << "usage: record_launches FOLDER\n";
+  const std::string lanes = count == 3 ? values[2] : "";
+  if (lanes != "32" && lanes != "64") {
+    std::cerr << "usage: record_launches FOLDER 32|64\n";
     return 2;
   }
   try {
-    ingot::record(values[1]);
+    ingot::record(values[1], std::stoi(lanes));
   } catch (const std::exception& error) {
     std::cerr << error.what() << '\n';
     return 1;
