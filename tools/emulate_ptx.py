@@ -29,7 +29,15 @@ TARGETS = ("sm_80", "sm_90", "sm_100")
 
 # Mistakes: kernel, a regular expression in its PTX, the text in place of the first match.
 PLANTED = (
-    ("rms_norm_y_f32", r"bar\.sync \t0;", ""),  # a barrier is missing
+    ("rms_norm_bf16", r"bar\.sync \t0;", ""),  # no barrier of the block
+    ("skinny_gemm_f32_bf16", r"bar\.warp\.sync \t-1;", ""),  # nor of the warp
+    ("gemm_nt_128", r"wait_group \d;", "wait_group 3;"),  # copies that are not waited for
+    ("flash_128", r"\.x4\.trans\.", ".x4."),  # a fragment that is not transposed
+    ("flash_dkv_64", r"(mma\.sync.*\}, \{)(%r\d+), (%r\d+)(\}, \{)", r"\1\3, \2\4"),  # its halves exchanged
+    ("layer_norm_f32", r"(shfl\.sync\.bfly.*), 16, 31", r"\1, 8, 31"),  # lanes that are added twice
+    ("rope_f32", r"mul\.rn\.f32", "add.rn.f32"),
+    ("glu_f32", r"(ld\.global\.f32 .*%rd\d+)\]", r"\1+4]"),  # the next element
+    ("paged_64", r"ex2\.approx\.ftz\.f32", "mov.f32"),
 )
 
 

@@ -105,6 +105,7 @@ TEST(PtxEmulator, IntegersWrapAndShiftsAreClamped) {
       {"mov.b32 %r3, 5; mov.b32 %r4, -6; min.s32 %r0, %r3, %r4;", static_cast<uint32_t>(-6)},
       {"mov.b32 %r3, 5; mov.b32 %r4, -6; min.u32 %r0, %r3, %r4;", 5},
       {"mov.b32 %r3, 0xabcd1234; mov.b32 {%rs1, %rs2}, %r3; mov.b32 %r0, {%rs2, %rs1};", 0x1234abcd},
+      {"mov.b64 %rd5, 0x700000003; { .reg .b32 tmp; mov.b64 {tmp, %r0}, %rd5; }", 7},
       {"mov.b32 %r3, 5; setp.lt.s32 %p1, %r3, 6; selp.b32 %r0, 1, 2, %p1;", 1},
       {"mov.b32 %r3, -1; setp.lt.u32 %p1, %r3, 6; not.pred %p2, %p1; selp.b32 %r0, 1, 2, %p2;", 1},
       {"mov.pred %p1, 1; mov.pred %p2, 0; and.pred %p3, %p1, %p2; selp.b32 %r0, 1, 2, %p3;", 2},

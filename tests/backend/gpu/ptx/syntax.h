@@ -33,8 +33,8 @@ struct Statement {
   int line = 0;  // from 1
 };
 
-// ".reg .b32 %r<5>" declares %r0 to %r4, ".reg .b32 tmp" in a block of inline assembly only tmp. Blocks may use a name again,
-// for the same type.
+// ".reg .b32 %r<5>" declares %r0 to %r4, ".reg .b32 tmp" in a block of inline assembly only tmp. Blocks may use a name
+// again, for the same type.
 struct RegisterRange {
   std::string_view name;
   int bytes = 0;  // 0: predicates

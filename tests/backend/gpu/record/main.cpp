@@ -128,11 +128,13 @@ class RecordingDevice : public gpu::GpuDevice {
     typed.run = [&](ops::Context& context, const ops::testing::Arguments& arguments) {
       for (Region& region : regions_) {
         region.tolerance = tolerance(DType::f32, op_case.length);
-        for (const Tensor& tensor : arguments.tensors) {
+        for (size_t i = 0; i < arguments.tensors.size(); ++i) {
+          const Tensor& tensor = arguments.tensors[i];
           if (tensor.data == nullptr || reinterpret_cast<size_t>(tensor.data) != region.address) continue;
           region.type = ingot::name(tensor.dtype);
           const bool real = tensor.dtype == DType::f32 || tensor.dtype == DType::bf16 || tensor.dtype == DType::f16;
-          region.tolerance = real ? tolerance(tensor.dtype, op_case.length) : 0.0;
+          const DType rounded = tensor.dtype == DType::f32 ? op_case.operands[i].factors : tensor.dtype;
+          region.tolerance = real ? tolerance(rounded, op_case.length) : 0.0;
         }
       }
       op_case.run(context, arguments);
