@@ -59,7 +59,7 @@ class Emulator:
             kernel, state, detail = line.split("\t")
             answers[kernel] = (state, detail)
         for kernel in kernels:
-            answers.setdefault(kernel, ("not emulated", "the emulator ended without a result"))
+            answers.setdefault(kernel, ("DIFFERS", "the emulator ended without a result"))
         return answers
 
 

@@ -36,6 +36,7 @@ std::string kernel_of(const std::string& body) {
 	.reg .b32 %f<20>;
 	.reg .b64 %rd<20>;
 	.reg .b64 %fd<9>;
+	.local .align 16 .b8 __local_depot0[32];
 	.shared .align 16 .b8 shared[1024];
 	ld.param.u64 %rd10, [k_param_0];
 	cvta.to.global.u64 %rd1, %rd10;
@@ -100,6 +101,9 @@ TEST(PtxEmulator, IntegersWrapAndShiftsAreClamped) {
       {"mov.b16 %rs1, 40000; mul.hi.u16 %rs2, %rs1, 40000; cvt.u32.u16 %r0, %rs2;", 24414},
       {"mov.b64 %rd5, 6000000000; mad.lo.s64 %rd6, %rd5, 3, 5; shr.u64 %rd7, %rd6, 32; cvt.u32.u64 %r0, %rd7;", 4},
       {"mov.b32 %r3, 0x12345678; bfe.u32 %r0, %r3, 8, 12;", 0x456},
+      {"mov.b32 %r3, 0x12345678; bfi.b32 %r0, -4, %r3, 28, 8;", 0xc2345678},
+      {"mov.b32 %r3, 0x12345678; bfi.b32 %r0, 5, %r3, 8, 12;", 0x12300578},
+      {"mov.b64 %rd5, 3; bfi.b64 %rd6, %rd5, %rd5, 32, 32; shr.u64 %rd7, %rd6, 32; cvt.u32.u64 %r0, %rd7;", 3},
       {"mov.b64 %rd5, -1; popc.b64 %r0, %rd5;", 64},
       {"mov.b32 %r3, 0x33221100; mov.b32 %r4, 0x77665584; prmt.b32 %r0, %r3, %r4, 0x5c41U;", 0x55ff8411},
       {"mov.b32 %r3, 5; mov.b32 %r4, -6; min.s32 %r0, %r3, %r4;", static_cast<uint32_t>(-6)},
@@ -156,6 +160,16 @@ TEST(PtxEmulator, NarrowValuesAreExtendedInWiderRegisters) {
       {"mov.b32 %r3, 0x8081; st.shared.u32 [%r2], %r3; ld.shared.u8 %r0, [%r2];", 0x81},
   };
   for (const Meaning& meaning : meanings) EXPECT_EQ(value_of(meaning.body), meaning.wanted) << meaning.body;
+}
+
+TEST(PtxEmulator, EachThreadHasItsOwnLocalMemory) {
+  const Outcome outcome = run_body(R"(
+	mov.u64 %rd5, __local_depot0;
+	st.local.u32 [%rd5+4], %r1;
+	ld.local.u32 %r3, [%rd5+4];
+	st.global.u32 [%rd3], %r3;)");
+  ASSERT_EQ(outcome.error, "");
+  for (uint32_t t = 0; t < 32; ++t) EXPECT_EQ(outcome.out[t], t);
 }
 
 TEST(PtxEmulator, LanesThatDivergeMeetAgain) {
@@ -255,6 +269,8 @@ TEST(PtxEmulator, ReportsWrongAddresses) {
   EXPECT_NE(run_body("ld.global.v2.u32 {%r3, %r4}, [%rd1+4];").error.find("not aligned"), std::string::npos);
   EXPECT_NE(run_body("ld.shared.u32 %r3, [%r39+1280];").error.find("outside shared memory"), std::string::npos);
   EXPECT_NE(run_body("mov.u32 %r3, dynamic; ld.shared.u32 %r4, [%r3+256];").error.find("outside"), std::string::npos);
+  EXPECT_NE(run_body("mov.u64 %rd5, __local_depot0; ld.local.u32 %r3, [%rd5+32];").error.find("local memory"),
+            std::string::npos);
   EXPECT_NE(run_body("ld.param.u64 %rd5, [k_param_0+16];").error.find("parameters"), std::string::npos);
 }
 
@@ -272,7 +288,7 @@ TEST(PtxEmulator, ReportsBarriersThatSomeThreadsDoNotReach) {
 
 TEST(PtxEmulator, RefusesWhatItDoesNotHave) {
   EXPECT_EQ(run_body("lop3.b32 %r3, %r1, %r1, %r1, 7;").error,
-            "line 26: lop3.b32: the emulator does not have this instruction");
+            "line 27: lop3.b32: the emulator does not have this instruction");
   EXPECT_NE(run_body("add.s64 %rd5, %r1, 1;").error.find("'%r1' has 4 bytes and not 8"), std::string::npos);
   EXPECT_NE(run_body("add.s32 %r3, %r77, 1;").error.find("'%r77'"), std::string::npos);
   EXPECT_NE(run_body("mov.b32 %r3, 1; vote.sync.ballot.b32 %r4, %p1, %r3;").error.find("member mask"),

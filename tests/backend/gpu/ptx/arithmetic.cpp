@@ -32,6 +32,17 @@ int64_t to_s64(T value) {
   return value >= static_cast<T>(0x1p63) ? std::numeric_limits<int64_t>::max() : static_cast<int64_t>(value);
 }
 
+// b with the lowest `length` bits of a from `position` on ("bfi").
+template <class U>
+U insert_bits(U a, U b, uint32_t position, uint32_t length) {
+  constexpr uint32_t bits = 8 * sizeof(U);
+  position &= 0xff;
+  length &= 0xff;
+  if (position >= bits || length == 0) return b;
+  const U mask = (length >= bits ? ~U{} : (U{1} << length) - 1) << position;
+  return (b & ~mask) | (a << position & mask);
+}
+
 // d = a op b in integers that wrap.
 template <class T>
 void add_integer(Table& table, const std::string& type) {
@@ -194,6 +205,10 @@ void add_bit_counts(Table& table) {
     const uint64_t mask = (uint64_t{1} << std::min(length & 0xff, 32U)) - 1;
     return static_cast<uint32_t>(uint64_t{a} >> std::min(position & 0xff, 32U) & mask);
   });
+  table["bfi.b32"] = lanewise(
+      [](uint32_t a, uint32_t b, uint32_t position, uint32_t length) { return insert_bits(a, b, position, length); });
+  table["bfi.b64"] = lanewise(
+      [](uint64_t a, uint64_t b, uint32_t position, uint32_t length) { return insert_bits(a, b, position, length); });
   // Each 4 bits of c choose a byte of b:a; with the highest of them set, its sign eight times.
   table["prmt.b32"] = lanewise([](uint32_t a, uint32_t b, uint32_t c) {
     const uint64_t bytes = uint64_t{b} << 32 | a;

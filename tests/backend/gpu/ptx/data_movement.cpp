@@ -21,12 +21,22 @@ uint64_t address_of(const Instruction& instruction, const Warp& warp, uint32_t o
   }
 }
 
+std::byte* place_in_local(const Warp& warp, uint64_t address, size_t bytes, int lane) {
+  if (address > warp.local_bytes || bytes > warp.local_bytes - address || address % bytes != 0) {
+    throw_error(ErrorKind::internal, "an access of {} bytes at {} of the {} bytes of local memory", bytes, address,
+                warp.local_bytes);
+  }
+  return warp.local + lane * warp.local_bytes + address;
+}
+
 template <Space space>
 const std::byte* place_to_read(Warp& warp, uint64_t address, size_t bytes, int lane) {
   if constexpr (space == Space::shared) {
     return warp.shared->read(static_cast<uint32_t>(address), bytes, warp.accessor(lane));
   } else if constexpr (space == Space::global) {
     return warp.global->at(address, bytes);
+  } else if constexpr (space == Space::local) {
+    return place_in_local(warp, address, bytes, lane);
   } else {
     const size_t size = warp.parameters.size();
     if (address > size || bytes > size - address || address % bytes != 0) {
@@ -41,6 +51,8 @@ template <Space space>
 std::byte* place_to_write(Warp& warp, uint64_t address, size_t bytes, int lane) {
   if constexpr (space == Space::shared) {
     return warp.shared->write(static_cast<uint32_t>(address), bytes, warp.accessor(lane));
+  } else if constexpr (space == Space::local) {
+    return place_in_local(warp, address, bytes, lane);
   } else {
     return warp.global->at(address, bytes);
   }
@@ -129,6 +141,9 @@ bool parse_movement(std::string_view opcode, Movement& movement) {
     movement.space = Space::shared;
     movement.address_bytes = 4;
     part = take_part(opcode);
+  } else if (part == "local") {
+    movement.space = Space::local;
+    part = take_part(opcode);
   } else if (part == "param" && movement.is_load) {
     movement.space = Space::parameter;
     part = take_part(opcode);
@@ -150,6 +165,7 @@ Handler movement_handler(const Movement& movement, int register_bytes) {
   switch (movement.space) {
     case Space::global: return handler_in_space<Space::global>(movement, register_bytes);
     case Space::shared: return handler_in_space<Space::shared>(movement, register_bytes);
+    case Space::local: return handler_in_space<Space::local>(movement, register_bytes);
     default: return handler_in_space<Space::parameter>(movement, register_bytes);
   }
 }

@@ -15,7 +15,7 @@ struct Movement {
   int item_bytes = 0;
   bool is_signed = false;
   int address_bytes = 8;  // of the register with the address: 4 in shared memory
-  enum class Space { global, shared, parameter } space = Space::global;
+  enum class Space { global, shared, local, parameter } space = Space::global;
 };
 
 // True for "ld...." and "st...." of known spaces and types; weak ones, with cache operators. Without a state space the

@@ -38,8 +38,11 @@ class Executor {
     const size_t bytes = kernel.register_bytes();
     registers_.reset(new (std::align_val_t(64)) std::byte[bytes * warps_.size()]);
     std::fill_n(registers_.get(), bytes * warps_.size(), std::byte{0xff});
+    local_.resize(kernel.local_bytes() * lanes * warps_.size());
     for (size_t i = 0; i < warps_.size(); ++i) {
       Warp& warp = warps_[i].warp;
+      warp.local_bytes = kernel.local_bytes();
+      warp.local = local_.data() + i * lanes * warp.local_bytes;
       warp.registers = registers_.get() + i * bytes;
       warp.index = static_cast<int>(i);
       const int threads = std::min(shape.threads - warp.index * lanes, lanes);
@@ -53,6 +56,7 @@ class Executor {
 
   void run_block(int64_t x, int64_t y) {
     shared_.start_block();
+    std::fill(local_.begin(), local_.end(), std::byte{0xff});
     for (WarpRun& run : warps_) start(run, x, y);
     for (;;) {
       size_t waiting = 0;
@@ -204,6 +208,7 @@ class Executor {
   SharedMemory shared_;
   int64_t instructions_left_;
   std::unique_ptr<std::byte[], AlignedDelete> registers_;
+  std::vector<std::byte> local_;
   std::vector<WarpRun> warps_;
   int current_warp_ = 0;
   size_t current_instruction_ = 0;

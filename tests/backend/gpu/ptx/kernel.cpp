@@ -38,7 +38,7 @@ Kernel::Kernel(const Module& module, std::string_view name) : text_(&module.kern
     range_offsets_.push_back(static_cast<uint32_t>(register_bytes_));
     for (int i = 0; i < std::max(range.count, 1); ++i) reserve(range.bytes);
   }
-  place_shared(module);
+  place_variables(module);
   for (const Statement& statement : text_->statements) {
     try {
       decode(statement);
@@ -58,14 +58,19 @@ uint32_t Kernel::reserve(int bytes) {
   return offset;
 }
 
-void Kernel::place_shared(const Module& module) {
-  for (const SharedVariable& variable : text_->shared) {
-    static_shared_bytes_ = round_up(static_shared_bytes_, variable.alignment);
-    shared_offsets_[variable.name] = static_shared_bytes_;
-    static_shared_bytes_ += variable.bytes;
-  }
-  static_shared_bytes_ = round_up(static_shared_bytes_, 16);
-  for (const SharedVariable& variable : module.shared) {
+void Kernel::place_variables(const Module& module) {
+  const auto place = [](const std::vector<Variable>& variables, std::map<std::string_view, size_t>& offsets) {
+    size_t bytes = 0;
+    for (const Variable& variable : variables) {
+      bytes = round_up(bytes, variable.alignment);
+      offsets[variable.name] = bytes;
+      bytes += variable.bytes;
+    }
+    return round_up(bytes, 16);
+  };
+  local_bytes_ = place(text_->local, local_offsets_);
+  static_shared_bytes_ = place(text_->shared, shared_offsets_);
+  for (const Variable& variable : module.shared) {
     if (variable.bytes != 0 || variable.alignment > 16) {
       throw_error(ErrorKind::unsupported, "the shared variable '{}' of the module is not supported", variable.name);
     }
@@ -127,6 +132,9 @@ uint32_t Kernel::array_of(const Operand& operand, int bytes) {
   }
   if (const auto shared = shared_offsets_.find(operand.name); shared != shared_offsets_.end() && bytes == 4) {
     return constant(bytes, shared->second);
+  }
+  if (const auto local = local_offsets_.find(operand.name); local != local_offsets_.end() && bytes == 8) {
+    return constant(bytes, local->second);
   }
   if (operand.name == text_->parameter && bytes == 8) return constant(bytes, 0);
   unknown_operand(operand);

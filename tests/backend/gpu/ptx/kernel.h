@@ -41,6 +41,8 @@ class Kernel {
   const std::vector<SpecialRegister>& special_registers() const { return special_registers_; }
   // Bytes of static shared memory; dynamic shared memory begins there, at a multiple of 16.
   size_t static_shared_bytes() const { return static_shared_bytes_; }
+  // Bytes of local memory of a thread.
+  size_t local_bytes() const { return local_bytes_; }
 
  private:
   struct Register {
@@ -49,7 +51,7 @@ class Kernel {
   };
 
   uint32_t reserve(int bytes);
-  void place_shared(const Module& module);
+  void place_variables(const Module& module);
   std::optional<Register> find_register(std::string_view name) const;
   Register use_register(const Operand& operand) const;
   uint32_t constant(int bytes, uint64_t bits);
@@ -76,7 +78,8 @@ class Kernel {
   std::vector<SpecialRegister> special_registers_;
   std::map<std::string_view, uint32_t> special_offsets_;
   std::map<std::string_view, size_t> shared_offsets_;
-  size_t static_shared_bytes_ = 0;
+  std::map<std::string_view, size_t> local_offsets_;
+  size_t static_shared_bytes_ = 0, local_bytes_ = 0;
 };
 
 }  // namespace ingot::ptx

@@ -162,9 +162,9 @@ RegisterRange read_registers(Reader& reader) {
   return range;
 }
 
-// After ".shared": ".align 16 .b8 name[bytes];", without a number if it is dynamic.
-SharedVariable read_shared(Reader& reader) {
-  SharedVariable variable;
+// After ".shared" or ".local": ".align 16 .b8 name[bytes];", without a number if it is dynamic.
+Variable read_variable(Reader& reader) {
+  Variable variable;
   if (reader.take_if(".align")) variable.alignment = reader.size();
   reader.expect(".b8");
   variable.name = reader.take();
@@ -196,7 +196,9 @@ void read_block(Reader& reader, KernelText& kernel) {
     } else if (reader.take_if(".reg")) {
       add_registers(reader, kernel, read_registers(reader));
     } else if (reader.take_if(".shared")) {
-      kernel.shared.push_back(read_shared(reader));
+      kernel.shared.push_back(read_variable(reader));
+    } else if (reader.take_if(".local")) {
+      kernel.local.push_back(read_variable(reader));
     } else if (reader.take_if(".pragma")) {
       reader.take();
       reader.expect(";");
@@ -223,7 +225,10 @@ KernelText read_kernel(Reader& reader) {
   kernel.parameter_bytes = reader.size();
   reader.expect("]");
   reader.expect(")");
-  if (reader.take_if(".maxntid")) kernel.max_threads = reader.count();
+  if (reader.take_if(".maxntid")) {
+    kernel.max_threads = reader.count();
+    while (reader.take_if(",")) kernel.max_threads *= reader.count();
+  }
   read_block(reader, kernel);
   return kernel;
 }
@@ -245,7 +250,7 @@ Module parse(std::string_view text) {
     if (word == ".version" || word == ".target" || word == ".address_size") {
       reader.take();
     } else if (word == ".extern" && reader.take_if(".shared")) {
-      module.shared.push_back(read_shared(reader));
+      module.shared.push_back(read_variable(reader));
     } else if (word == ".visible" && reader.take_if(".entry")) {
       module.kernels.push_back(read_kernel(reader));
     } else {

@@ -41,7 +41,8 @@ struct RegisterRange {
   int count = 0;  // 0: one register, of this name
 };
 
-struct SharedVariable {
+// An array of bytes in shared memory, or in local memory, of which each thread has its own.
+struct Variable {
   std::string_view name;
   size_t alignment = 1;
   size_t bytes = 0;  // 0: dynamic shared memory
@@ -53,14 +54,14 @@ struct KernelText {
   size_t parameter_bytes = 0;
   int max_threads = 1024;  // .maxntid
   std::vector<RegisterRange> registers;
-  std::vector<SharedVariable> shared;
+  std::vector<Variable> shared, local;
   std::vector<Statement> statements;
   std::unordered_map<std::string_view, size_t> labels;  // index of the statement that follows
 };
 
 struct Module {
   std::vector<KernelText> kernels;
-  std::vector<SharedVariable> shared;  // of the module
+  std::vector<Variable> shared;  // of the module
 
   // Error: not_found.
   const KernelText& kernel(std::string_view name) const;

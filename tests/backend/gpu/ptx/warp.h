@@ -39,6 +39,8 @@ struct Warp {
   std::span<const std::byte> parameters;
   GlobalMemory* global = nullptr;
   SharedMemory* shared = nullptr;
+  std::byte* local = nullptr;  // `local_bytes` for each lane
+  size_t local_bytes = 0;
   std::array<AsyncCopies, lanes> copies;
 
   template <class Bits>
