@@ -2,17 +2,21 @@
 """Runs the PTX of every GPU kernel, from which ptxas makes the code of each NVIDIA target, in the emulator of
 tests/backend/gpu/ptx, and compares the resulting memory with that of the simulated 32-lane device.
 
-  emulate_ptx.py --check     fails where a result differs by more than the op's tolerance, where a kernel faults, and where the
-                             table tools/emulated_kernels.tsv says otherwise
-  emulate_ptx.py --update    writes the table
+  emulate_ptx.py --check      fails where a result differs by more than the op's tolerance, where a kernel faults, and where the
+                              table tools/emulated_kernels.tsv says otherwise
+  emulate_ptx.py --update     writes the table
+  emulate_ptx.py --op-table   fails likewise on all launches of the op table, and prints how many instructions they execute
 
-`./run device-code` builds what this needs and calls it. For each kernel one launch of the op table is run, which
-tests/backend/gpu/record saved with its memory. Faults are accesses that are outside the allocations or not aligned, races in
-shared memory (also with asynchronous copies that were not waited for), and barriers that some threads do not reach. What ptxas
-does with the PTX, races in global memory and speed are not tested; products of matrix instructions are summed in double.
+Faults are accesses that are outside the allocations or not aligned, races in shared memory (also with asynchronous copies that
+were not waited for), and barriers that some threads do not reach. What ptxas does with the PTX, races in global memory and speed
+are not tested; products of matrix instructions are summed in double.
 
-Both actions first make the mistakes of PLANTED in the PTX of kernels, one at a time, and fail if one is not found.
---kernels REGEX and --targets select."""
+`./run device-code` builds what the first two need and calls one of them: they run one launch for each kernel, which
+tests/backend/gpu/record saved with its memory. They first make the mistakes of PLANTED in the PTX of kernels, one at a time, and
+fail if one is not found. --kernels REGEX and --targets select.
+
+--op-table takes minutes for each target and is run by hand, after ./run device-code and
+cmake --build build/device --target emulate_op_table. --ops REGEX and --targets select."""
 import argparse
 import concurrent.futures
 import re
@@ -133,22 +137,52 @@ def problems_of(rows, table):
     return problems
 
 
+def run_op_table(options, target):
+    """(problems, summary) of all launches of the op table on a target."""
+    program = options.emulator.with_name("emulate_op_table")
+    command = [str(program), str(options.code), ptx_suffix(target), options.ops]
+    result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    rows = [line.split("\t") for line in result.stdout.splitlines()]
+    rows = [row for row in rows if is_for(row[1], target)]
+    problems = [f"{kernel} {target}: {state}, {detail}" for _, kernel, _, state, detail, _ in rows if state != "agrees"]
+    if result.returncode or not rows:
+        problems.append(f"{target}: {program} ended with status {result.returncode} and {len(rows)} kernels")
+    launches = sum(int(row[2]) for row in rows)
+    same = sum(1 for row in rows if row[3:5] == ["agrees", "same bits"])
+    share = 100 * sum(float(row[5]) for row in rows) / max(len(rows), 1)
+    return problems, (
+        f"PTX of {target}: {launches} launches of {len(rows)} kernels, {same} of which have the same bits in all; "
+        f"on average {share:.0f} % of a kernel's instructions were executed"
+    )
+
+
+def test_op_table(options):
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(lambda target: run_op_table(options, target), options.targets))
+    problems = [problem for found, _ in results for problem in found]
+    print("\n".join(problems + [summary for _, summary in results] + [f"{len(problems)} problems"]))
+    return 1 if problems else 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     action = parser.add_mutually_exclusive_group(required=True)
-    for name in ("--check", "--update"):
+    for name in ("--check", "--update", "--op-table"):
         action.add_argument(name, action="store_true")
     parser.add_argument("--launches", type=Path, default=ROOT / "build/launches32", help="what record_launches wrote")
     parser.add_argument("--code", type=Path, default=ROOT / "build/device/src/backend/gpu/device", help="PTX files")
     parser.add_argument("--emulator", type=Path, default=ROOT / "build/device/tests/emulate_ptx")
     parser.add_argument("--targets", nargs="+", default=TARGETS, choices=TARGETS)
     parser.add_argument("--kernels", default="", help="a regular expression")
+    parser.add_argument("--ops", default="", help="a regular expression, for --op-table")
     parser.add_argument("--seconds", type=float, default=300, help="for the kernels of one source and target")
     options = parser.parse_args()
     options.targets = [target for target in options.targets if list(options.code.glob(f"*.{ptx_suffix(target)}"))]
     if not options.targets:
         print(f"PTX: none in {options.code}, not checked: it takes nvcc")
-        return 1 if options.update else 0
+        return 0 if options.check else 1
+    if options.op_table:
+        return test_op_table(options)
     launches = list(emulated_kernels.read_launches(options.launches))
     problems = planted_problems(options, launches)
     launches = [launch for launch in launches if re.search(options.kernels, launch["kernel"])]

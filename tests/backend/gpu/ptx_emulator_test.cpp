@@ -52,6 +52,7 @@ std::string kernel_of(const std::string& body) {
 
 struct Outcome {
   std::vector<uint32_t> out;
+  std::vector<uint8_t> executed;  // by instruction
   std::string error;
 };
 
@@ -65,7 +66,8 @@ Outcome run_body(const std::string& body, int threads = 32, const std::vector<ui
   try {
     const Module module = parse(text);
     const Kernel kernel(module, "k");
-    run(kernel, {1, 1, threads, 256}, std::as_bytes(std::span(pointers)), memory, 100000);
+    outcome.executed.resize(kernel.instructions().size());
+    run(kernel, {1, 1, threads, 256}, std::as_bytes(std::span(pointers)), memory, &outcome.executed, 100000);
   } catch (const Error& error) {
     outcome.error = error.message();
   }
@@ -196,6 +198,16 @@ $L_even:
     const uint32_t other = t ^ 1;
     EXPECT_EQ(outcome.out[t], other * (other + 1) / 2 + (other % 2) * 1000);
   }
+}
+
+TEST(PtxEmulator, SaysWhichInstructionsWereExecuted) {
+  const Outcome outcome =
+      run_body("setp.gt.u32 %p1, %r1, 40; @%p1 bra $L_a; bra.uni $L_b; $L_a: mov.b32 %r3, 1; $L_b:");
+  ASSERT_EQ(outcome.error, "");
+  const size_t count = outcome.executed.size();
+  const std::vector<uint8_t> last(outcome.executed.begin() + static_cast<std::ptrdiff_t>(count - 5),
+                                  outcome.executed.end());
+  EXPECT_EQ(last, (std::vector<uint8_t>{1, 0, 1, 0, 1}));  // no lane takes the first branch
 }
 
 TEST(PtxEmulator, ShufflesAndVotesAreOfTheWholeWarp) {

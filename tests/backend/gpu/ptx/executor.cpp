@@ -29,10 +29,11 @@ struct WarpRun {
 class Executor {
  public:
   Executor(const Kernel& kernel, const LaunchShape& shape, std::span<const std::byte> parameters, GlobalMemory& memory,
-           int64_t max_instructions)
+           std::vector<uint8_t>& executed, int64_t max_instructions)
       : kernel_(kernel),
         shape_(shape),
         shared_(kernel.static_shared_bytes() + shape.dynamic_shared_bytes),
+        executed_(executed),
         instructions_left_(max_instructions),
         warps_(static_cast<size_t>((shape.threads + lanes - 1) / lanes)) {
     const size_t bytes = kernel.register_bytes();
@@ -162,6 +163,7 @@ class Executor {
         const uint32_t guard = *warp.at<const uint32_t>(instruction.guard);
         active &= instruction.guard_negated ? ~guard : guard;
       }
+      executed_[group.next] |= active != 0 ? 1 : 0;
       switch (instruction.control) {
         case Control::none:
           if (active != 0) instruction.run(instruction, warp, active);
@@ -206,6 +208,7 @@ class Executor {
   const Kernel& kernel_;
   LaunchShape shape_;
   SharedMemory shared_;
+  std::vector<uint8_t>& executed_;  // by instruction
   int64_t instructions_left_;
   std::unique_ptr<std::byte[], AlignedDelete> registers_;
   std::vector<std::byte> local_;
@@ -217,7 +220,7 @@ class Executor {
 }  // namespace
 
 void run(const Kernel& kernel, const LaunchShape& shape, std::span<const std::byte> parameters, GlobalMemory& memory,
-         int64_t max_instructions) {
+         std::vector<uint8_t>* executed, int64_t max_instructions) {
   const KernelText& text = kernel.text();
   if (shape.threads < 1 || shape.threads > text.max_threads) {
     throw_error(ErrorKind::usage, "{} threads are launched, and the kernel has up to {}", shape.threads,
@@ -227,7 +230,8 @@ void run(const Kernel& kernel, const LaunchShape& shape, std::span<const std::by
     throw_error(ErrorKind::usage, "{} bytes of parameters are passed, and the kernel has {}", parameters.size(),
                 text.parameter_bytes);
   }
-  Executor executor(kernel, shape, parameters, memory, max_instructions);
+  std::vector<uint8_t> unused(kernel.instructions().size());
+  Executor executor(kernel, shape, parameters, memory, executed != nullptr ? *executed : unused, max_instructions);
   for (int64_t y = 0; y < shape.blocks_y; ++y) {
     for (int64_t x = 0; x < shape.blocks_x; ++x) {
       try {

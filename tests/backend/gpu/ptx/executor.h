@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "tests/backend/gpu/ptx/global_memory.h"
 #include "tests/backend/gpu/ptx/kernel.h"
@@ -24,7 +25,8 @@ struct LaunchShape {
 // allocations or not aligned, a race in shared memory, a barrier that some threads never reach, too many instructions
 // (`max_instructions`, of warps); usage for a launch that the kernel does not allow; unsupported for an operand that
 // the emulator does not have.
+// `executed`, if given, has a number for each instruction, which becomes 1 if a lane executes it.
 void run(const Kernel& kernel, const LaunchShape& shape, std::span<const std::byte> parameters, GlobalMemory& memory,
-         int64_t max_instructions = int64_t{1} << 32);
+         std::vector<uint8_t>* executed = nullptr, int64_t max_instructions = int64_t{1} << 32);
 
 }  // namespace ingot::ptx
