@@ -59,7 +59,7 @@ struct Outcome {
 Outcome run_body(const std::string& body, int threads = 32, const std::vector<uint32_t>& input = {}) {
   const std::string text = kernel_of(body);
   std::vector<std::byte> contents(2 * words * 4 + 64);
-  std::memcpy(contents.data() + words * 4 + 64, input.data(), input.size() * 4);
+  if (!input.empty()) std::memcpy(contents.data() + words * 4 + 64, input.data(), input.size() * 4);
   const uint64_t pointers[2] = {base, base + words * 4 + 64};
   GlobalMemory memory(base, contents, {{pointers[0], words * 4}, {pointers[1], words * 4}});
   Outcome outcome;
