@@ -329,7 +329,8 @@ def main():
     options = parser.parse_args()
     if options.worker:
         return worker(options)
-    chosen = [launch for launch in emulated_kernels.read_launches(options.launches) if re.search(options.kernels, launch["kernel"])]
+    launches = emulated_kernels.read_launches(options.launches)
+    chosen = [launch for launch in launches if re.search(options.kernels, launch["kernel"])]
     with concurrent.futures.ThreadPoolExecutor(len(options.targets)) as pool:
         parts = list(pool.map(lambda target: run_target(options, target, chosen), options.targets))
     rows = {key: row for part in parts for key, row in part.items()}
