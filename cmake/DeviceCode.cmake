@@ -1,10 +1,12 @@
-# Device code: every *.gpu.cpp compiled by nvcc for each NVIDIA architecture and to PTX for later ones, joined to a
-# fatbin, and by clang to a code object for each AMD architecture, without any file of ROCm's; all of it embedded in the
-# executable (code_objects.h). INGOT_GPU: auto takes the compilers that are there, none takes none, all wants every one.
-# The target `device_code` makes these files alone, in src/backend/gpu/device of the build folder: STEM.TARGET.
+# Device code: every *.gpu.cpp compiled by nvcc to PTX for each NVIDIA architecture and assembled, joined to a fatbin with
+# the PTX for later architectures, and by clang to a code object for each AMD architecture, without any file of ROCm's; all
+# of it embedded in the executable (code_objects.h). INGOT_GPU: auto takes the compilers that are there, none takes none,
+# all wants every one. The target `device_code` makes these files alone, in src/backend/gpu/device of the build folder:
+# STEM.TARGET. tools/emulate_ptx.py runs the PTX, STEM.compute_N for sm_N.
 set(INGOT_GPU none CACHE STRING "Device code to build in: auto, none or all")
 set(cuda_architectures sm_80 sm_90 sm_100)
-set(cuda_ptx compute_100)
+list(TRANSFORM cuda_architectures REPLACE sm_ compute_ OUTPUT_VARIABLE cuda_ptx)
+set(cuda_embedded_ptx compute_100)
 set(amd_architectures gfx90a gfx942 gfx1100)        # clang 19 knows these
 set(amd_late_architectures gfx950)                  # and clang 22 this one
 
@@ -40,13 +42,13 @@ endfunction()
 file(GLOB_RECURSE device_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/gpu/*.h)
 list(FILTER device_headers EXCLUDE REGEX "/(runtime|sim)/[^/]*$")
 
-# ingot_assemble_ptx(OUTPUT STEM ARCHITECTURE): makes OUTPUT from the PTX of STEM, by the command of nvcc, which would compile
-# the source to the same PTX again.
-function(ingot_assemble_ptx output stem architecture)
+# ingot_assemble_ptx(STEM ARCHITECTURE): makes STEM.sm_N from STEM.compute_N, by the command of nvcc.
+function(ingot_assemble_ptx stem architecture)
   get_filename_component(name ${stem} NAME)
-  add_custom_command(OUTPUT ${output}
-    COMMAND ${PTXAS} --warning-as-error -arch=${architecture} -m64 --fmad false ${stem}.${cuda_ptx} -o ${output}
-    DEPENDS ${stem}.${cuda_ptx} COMMENT "Device code ${name}.gpu.cpp for ${architecture}" VERBATIM)
+  string(REPLACE sm_ compute_ ptx ${architecture})
+  add_custom_command(OUTPUT ${stem}.${architecture}
+    COMMAND ${PTXAS} --warning-as-error -arch=${architecture} -m64 --fmad false ${stem}.${ptx} -o ${stem}.${architecture}
+    DEPENDS ${stem}.${ptx} COMMENT "Device code ${name}.gpu.cpp for ${architecture}" VERBATIM)
 endfunction()
 
 # ingot_device_compilation(OUTPUT SOURCE ARCHITECTURE): the command that makes OUTPUT; compilers go through ccache.
@@ -58,11 +60,7 @@ function(ingot_device_compilation output source architecture)
     endif()
     set(command ${compiler} ${amd_flags} --offload-arch=${architecture})
   else()
-    set(kind -cubin)
-    if(architecture STREQUAL cuda_ptx)
-      set(kind -ptx)
-    endif()
-    set(command ${NVCC} ${kind} ${cuda_flags} -arch=${architecture})
+    set(command ${NVCC} -ptx ${cuda_flags} -arch=${architecture})
   endif()
   if(CCACHE)
     list(PREPEND command ${CMAKE_COMMAND} -E env ${CCACHE})
@@ -72,14 +70,14 @@ function(ingot_device_compilation output source architecture)
     DEPENDS ${source} ${device_headers} COMMENT "Device code ${name} for ${architecture}" VERBATIM)
 endfunction()
 
-# ingot_fatbin(OUTPUT STEM): joins the files STEM.ARCHITECTURE of all NVIDIA architectures.
+# ingot_fatbin(OUTPUT STEM): joins the files STEM.ARCHITECTURE of all NVIDIA architectures, and the PTX for later ones.
 function(ingot_fatbin output stem)
   set(images)
   set(parts)
-  foreach(architecture ${cuda_architectures} ${cuda_ptx})
+  foreach(architecture ${cuda_architectures} ${cuda_embedded_ptx})
     string(REGEX MATCH "[0-9]+$" number ${architecture})
     set(kind elf)
-    if(architecture STREQUAL cuda_ptx)
+    if(architecture STREQUAL cuda_embedded_ptx)
       set(kind ptx)
     endif()
     list(APPEND images --image3=kind=${kind},sm=${number},file=${stem}.${architecture})
@@ -119,8 +117,8 @@ function(ingot_device_code target)
     get_filename_component(name ${source} NAME)
     string(REPLACE ".gpu.cpp" "" stem ${name})
     foreach(architecture ${compiled})
-      if(architecture STREQUAL sm_100)  # the one whose PTX is embedded too
-        ingot_assemble_ptx(${folder}/${stem}.${architecture} ${folder}/${stem} ${architecture})
+      if(architecture MATCHES "^sm_")
+        ingot_assemble_ptx(${folder}/${stem} ${architecture})
       else()
         ingot_device_compilation(${folder}/${stem}.${architecture} ${source} ${architecture})
       endif()

@@ -3,7 +3,7 @@
 with that of the simulated 64-lane device. To be run by hand when kernels, fragment layouts or compilers change:
 
   ./run device-code                                           makes the code objects
-  cmake --build build/release --target record_launches && build/release/tests/record_launches build/launches
+  cmake --build build/release --target record_launches && build/release/tests/record_launches build/launches 64
   tools/emulate_amd.py --tinygrad CHECKOUT --update           runs them all, writes tools/emulated_kernels.tsv
   INGOT_WRITE_DOCS=1 build/release/tests/test_backend_gpu --gtest_filter='SupportMatrix.*'
 
@@ -33,9 +33,9 @@ import types
 from pathlib import Path
 
 import device_code
+import emulated_kernels
 
 ROOT = Path(__file__).resolve().parent.parent
-TABLE = ROOT / "tools/emulated_kernels.tsv"
 TARGETS = ("gfx942", "gfx950")
 
 
@@ -305,17 +305,6 @@ class Worker:
         return {"cannot": why}
 
 
-def read_launches(folder):
-    for line in (folder / "launches.tsv").read_text(encoding="utf-8").splitlines():
-        kernel, source, ops, op, case, x, y, threads, dynamic, base, args, regions = line.split("\t")
-        split_regions = [region.split(":") for region in regions.split(",")]
-        yield {
-            "kernel": kernel, "source": source, "ops": ops, "case": f"{op}: {case}", "x": int(x), "y": int(y),
-            "threads": int(threads), "dynamic_shared_bytes": int(dynamic), "base": int(base), "args": args,
-            "regions": [(int(at), int(size), kind, float(share)) for at, size, kind, share in split_regions],
-        }  # fmt: skip
-
-
 def verdict(answer):
     """(state, detail) for the table."""
     if "cannot" in answer:
@@ -340,15 +329,14 @@ def main():
     options = parser.parse_args()
     if options.worker:
         return worker(options)
-    chosen = [launch for launch in read_launches(options.launches) if re.search(options.kernels, launch["kernel"])]
+    launches = emulated_kernels.read_launches(options.launches)
+    chosen = [launch for launch in launches if re.search(options.kernels, launch["kernel"])]
     with concurrent.futures.ThreadPoolExecutor(len(options.targets)) as pool:
         parts = list(pool.map(lambda target: run_target(options, target, chosen), options.targets))
     rows = {key: row for part in parts for key, row in part.items()}
     if options.update:
-        update(rows, options)
-    table, _ = device_code.read_table(device_code.TABLE.read_text(encoding="utf-8"))
-    launched = {launch["kernel"] for launch in chosen}
-    missing = sorted({key[1] for key in table if re.search(options.kernels, key[1])} - launched)
+        emulated_kernels.update(rows)
+    missing = emulated_kernels.never_launched(chosen, options.kernels)
     print(f"no case of the op table launches: {' '.join(missing)}" if missing else "the op table launches every kernel")
     states = [row[2] for row in rows.values()]
     print(", ".join(f"{states.count(state)} {state}" for state in sorted(set(states))))
@@ -365,23 +353,6 @@ def run_target(options, target, launches):
         rows[launch["source"], launch["kernel"], target] = (launch["ops"], launch["case"], state, detail)
         print(f"{launch['kernel']} {target}: {state}, {detail} ({time.monotonic() - started:.1f} s)", flush=True)
     return rows
-
-
-def update(rows, options):
-    """Replaces the table's rows of the kernels that ran, and removes rows of kernels that no longer exist."""
-    kept, compiled = {}, device_code.read_table(device_code.TABLE.read_text(encoding="utf-8"))[0]
-    for line in TABLE.read_text(encoding="utf-8").splitlines() if TABLE.exists() else []:
-        if line[0] != "#" and not line.startswith("source\t"):
-            source, kernel, target, *rest = line.split("\t")
-            if (source, kernel, target) in compiled:
-                kept[source, kernel, target] = rest
-    kept.update(rows)
-    lines = [
-        "# AMD kernels' machine code in tinygrad's emulator and in the simulation of 64 lanes; by tools/emulate_amd.py.",
-        "\t".join(("source", "kernel", "target", "ops", "case", "state", "detail")),
-    ]
-    lines += ["\t".join((*key, *row)) for key, row in sorted(kept.items())]
-    TABLE.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

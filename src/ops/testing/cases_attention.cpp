@@ -232,6 +232,7 @@ OpCase forward_case(DType dtype, const std::vector<int64_t>& lengths, Heads head
                 {"v", dtype, {keys, heads.kv * heads.d}},
                 {"offsets", DType::i32, {std::ssize(lengths) + 1}, Role::input, fixed(offsets_of(lengths))},
                 heads.slopes()};
+  c.operands[0].factors = dtype;
   c.operands[1].absent = !with_lse;
   c.run = [heads](ops::Context& context, const Arguments& a) {
     ops::attention(context, a[0], a[1], a[2], a[3], a[4], a[5], heads.attributes(a[6]));
@@ -368,6 +369,7 @@ OpCase backward_case(DType dtype, const std::vector<int64_t>& lengths, Heads hea
                 {"v", dtype, kv_shape, Role::input, drawn[4]},
                 {"offsets", DType::i32, {std::ssize(lengths) + 1}, Role::input, fixed(offsets_of(lengths))},
                 heads.slopes()};
+  for (size_t i = 0; i < 3; ++i) c.operands[i].factors = dtype;
   c.run = [heads](ops::Context& context, const Arguments& a) {
     ops::attention_backward(context, a[0], a[1], a[2], a[3], {a[4], a[5], a[6], a[7], a[8]}, a[9],
                             heads.attributes(a[10]));

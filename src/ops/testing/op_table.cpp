@@ -92,6 +92,7 @@ OpCase in_f16(OpCase c) {
   c.name.replace(c.name.find("bf16"), 4, "f16");
   for (Operand& operand : c.operands) {
     if (operand.dtype == DType::bf16) operand.dtype = DType::f16;
+    if (operand.factors == DType::bf16) operand.factors = DType::f16;
   }
   return c;
 }

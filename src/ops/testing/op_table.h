@@ -55,6 +55,7 @@ struct Operand {
   std::optional<StorageType> storage = {};  // set for a weight of shape [out, in]; `dtype` is then unused
   int alias = -1;                           // index of the operand whose memory this one shares; same type and size
   bool absent = false;                      // the op gets an empty tensor
+  DType factors = DType::f32;               // of an f32 output: the type to which factors of its terms may be rounded
 };
 
 // The arguments that `OpCase::run` passes to the op, by operand index.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -83,9 +84,10 @@ std::string gpu_row(const std::string& op, const Known& known) {
     }
   }
   const std::string compiled = kernels.empty() ? "not listed yet" : share_of(kernels, known.targets, known.compiled);
-  const std::string emulated =
-      kernels.empty() ? "not listed yet"
-                      : share_of(kernels, {known.emulators.begin(), known.emulators.end()}, known.emulated);
+  std::vector<std::string> emulators;
+  std::copy_if(known.targets.begin(), known.targets.end(), std::back_inserter(emulators),
+               [&](const std::string& target) { return known.emulators.contains(target); });
+  const std::string emulated = kernels.empty() ? "not listed yet" : share_of(kernels, emulators, known.emulated);
   return fmt::format("| {} | {} | {} | sim32, sim64 | {} | {} |\n", op, kernels.size(), compiled, emulated,
                      runs.empty() ? "never" : fmt::format("{}", fmt::join(runs, ", ")));
 }
@@ -115,9 +117,9 @@ picks one; `INGOT_CPU_ISA` (`amx`, `avx512_fma`, `avx512`, `avx2`, `plain`) keep
 - compiled: registers, spills, memory and matrix-core instructions of every kernel are in `tools/device_code.tsv`, which CI
   compares with what it compiles (`./run device-code`);
 - simulated: every test run has the op's cases on simulated GPUs with 32 and with 64 lanes, each under two schedules;
-- emulated: one launch of the kernel's machine code in tinygrad's emulator leaves the memory that the simulation leaves
-  (`tools/emulated_kernels.tsv` has errors, and why the emulator cannot take a kernel; by hand, `tools/emulate_amd.py`);
-  kernels that are not in that table yet are not counted here;
+- emulated: one launch of the kernel's code in an emulator leaves the memory that the simulation leaves: NVIDIA's PTX in ours
+  (`tools/emulate_ptx.py`, in CI), AMD's machine code in tinygrad's (`tools/emulate_amd.py`, by hand). Errors, and why an
+  emulator cannot take a kernel, are in `tools/emulated_kernels.tsv`; kernels that are not there yet are not counted here;
 - run on a device: architectures with date and commit, from `bench/reports/device_runs.tsv`.
 
 | op | kernels | compiled | simulated | emulated | run on a device |

@@ -1,0 +1,51 @@
+"""The table tools/emulated_kernels.tsv of kernels that ran as the code of a real GPU target in an emulator, and the launches
+that tests/backend/gpu/record saved for them. tools/emulate_amd.py and tools/emulate_ptx.py write the table."""
+import re
+from pathlib import Path
+
+import device_code
+
+TABLE = Path(__file__).resolve().parent / "emulated_kernels.tsv"
+COLUMNS = ("source", "kernel", "target", "ops", "case", "state", "detail")
+TITLE = (
+    "# Kernels in emulators and in the simulation: AMD's machine code (tools/emulate_amd.py), NVIDIA's PTX "
+    "(tools/emulate_ptx.py)."
+)
+
+
+def read_launches(folder):
+    """The launches of a folder of record_launches, as dictionaries."""
+    for line in (folder / "launches.tsv").read_text(encoding="utf-8").splitlines():
+        kernel, source, ops, op, case, x, y, threads, dynamic, base, args, regions = line.split("\t")
+        split_regions = [region.split(":") for region in regions.split(",")]
+        yield {
+            "kernel": kernel, "source": source, "ops": ops, "case": f"{op}: {case}", "x": int(x), "y": int(y),
+            "threads": int(threads), "dynamic_shared_bytes": int(dynamic), "base": int(base), "args": args,
+            "regions": [(int(at), int(size), kind, float(share)) for at, size, kind, share in split_regions],
+        }  # fmt: skip
+
+
+def compiled():
+    """The (source, kernel, target) of the table of compiled code."""
+    return device_code.read_table(device_code.TABLE.read_text(encoding="utf-8"))[0].keys()
+
+
+def never_launched(launches, kernels):
+    """Names of compiled kernels that match the regular expression and have no launch."""
+    known = {kernel for _, kernel, _ in compiled() if re.search(kernels, kernel)}
+    return sorted(known - {launch["kernel"] for launch in launches})
+
+
+def read():
+    """{(source, kernel, target): (ops, case, state, detail)} of the table."""
+    lines = TABLE.read_text(encoding="utf-8").splitlines() if TABLE.exists() else []
+    rows = [line.split("\t") for line in lines if line[0] != "#" and not line.startswith("source\t")]
+    return {tuple(row[:3]): tuple(row[3:]) for row in rows}
+
+
+def update(rows):
+    """Replaces the table's rows of the kernels that ran, and removes rows of kernels that no longer exist."""
+    known = compiled()
+    table = {key: row for key, row in read().items() if key in known} | rows
+    lines = [TITLE, "\t".join(COLUMNS)] + ["\t".join((*key, *row)) for key, row in sorted(table.items())]
+    TABLE.write_text("\n".join(lines) + "\n", encoding="utf-8")
