@@ -426,8 +426,9 @@ size_t Linear::backward_sliced_bytes(int64_t rows, int64_t out, int64_t in, cons
 
 size_t Linear::bytes(int64_t rows, int64_t out, int64_t in, const PassShape& shape, bool may_fp8) {
   // In an fp8 pass, weights of another type than the activations are already in fp8.
-  size_t base = shape.fp8 && may_fp8 ? ops::linear_fp8_bytes(rows, out, in, !shape.decoded)
-                                     : ops::linear_bytes(rows, out, in, size_of(shape.activation), shape.decoded);
+  size_t base = shape.fp8 && may_fp8
+                    ? ops::linear_fp8_bytes(rows, out, in, !shape.decoded, shape.host_visible)
+                    : ops::linear_bytes(rows, out, in, size_of(shape.activation), shape.decoded, shape.host_visible);
   if (shape.int8_activations) base = std::max(base, ops::linear_int8_bytes(rows, in));
   const int64_t rank = shape.adapter_rank;
   const size_t low_rank = shape.lora_batch ? 0 : 2 * shape.matrix_bytes(rows, rank) + shape.matrix_bytes(rows, in);

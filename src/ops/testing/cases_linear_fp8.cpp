@@ -114,7 +114,9 @@ OpCase linear_case(bool backward, DType result, DType given, StorageType storage
     for (const double of_sum : terms) conditions[0].narrow.push_back(0x1p-6 * of_sum);
   };
   c.length = k + 1;
-  c.scratch = [=](int) { return ops::linear_fp8_bytes(s.tokens, s.out, s.in, !is_fp8(storage)); };
+  c.scratch = [=](int, bool host_visible) {
+    return ops::linear_fp8_bytes(s.tokens, s.out, s.in, !is_fp8(storage), host_visible);
+  };
   c.flops = 2.0 * static_cast<double>(s.tokens * s.out * s.in);
   c.bytes = static_cast<double>(static_cast<size_t>(s.out) * row_bytes(storage, s.in)) +
             static_cast<double>(s.tokens * k) * static_cast<double>(size_of(given)) +
@@ -172,7 +174,7 @@ OpCase quantize_case(DType dtype, StorageType storage, int64_t rows, int64_t wid
     multiply_columns(v[0], scales, true);
   };
   c.precision = Precision::exact;
-  c.scratch = [=](int) { return fp8_bytes(rows, width); };
+  c.scratch = [=](int, bool) { return fp8_bytes(rows, width); };
   c.bytes = static_cast<double>(rows * width) * static_cast<double>(2 * size_of(dtype) + 2);
   return c;
 }

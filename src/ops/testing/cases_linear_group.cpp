@@ -62,10 +62,10 @@ OpCase group_case(DType result, DType given, const std::vector<Layer>& layers, i
     }
   };
   c.length = in + 1;
-  c.scratch = [=](int) {
+  c.scratch = [=](int, bool host_visible) {
     size_t bytes = linear_int8_bytes(tokens, in);
     for (const Layer& layer : layers)
-      bytes = std::max(bytes, linear_bytes(tokens, layer.out, in, size_of(given), true));
+      bytes = std::max(bytes, linear_bytes(tokens, layer.out, in, size_of(given), true, host_visible));
     return bytes;
   };
   for (const auto& [out, storage] : layers) {

@@ -116,7 +116,9 @@ OpCase linear_case(bool backward, DType result, DType given, StorageType storage
                       return y;
                     }}};
   }
-  c.scratch = [=](int) { return ops::linear_bytes(s.tokens, s.out, s.in, size_of(given), decoded(storage, given)); };
+  c.scratch = [=](int, bool host_visible) {
+    return ops::linear_bytes(s.tokens, s.out, s.in, size_of(given), decoded(storage, given), host_visible);
+  };
   c.flops = 2.0 * static_cast<double>(s.tokens * s.out * s.in);
   c.bytes = static_cast<double>(static_cast<size_t>(s.out) * row_bytes(storage, s.in)) +
             static_cast<double>(s.tokens * k) * static_cast<double>(size_of(given)) +
@@ -298,7 +300,7 @@ void add_linears(std::vector<OpCase>& cases, bool backward) {
       }
       cases.push_back(linear_case(false, result, given, StorageType::q4_k, {72, 133, 512}, false));
     }
-    // Several decoded slices: more rows than ops::decoded_rows returns for this width. Too large for finite
+    // On CPUs several decoded slices: more rows than ops::decoded_rows returns for this width. Too large for finite
     // differences.
     cases.push_back(linear_case(backward, result, given, StorageType::q8_0, {3, 72, 32 * 1031}, true));
     cases.back().gradients.clear();

@@ -31,7 +31,7 @@ bool decline(const Context& context, const Gemm& product, ops::Refusal refuse) {
 template <class Product>
 bool decline_slices(const Context& context, const Weight& weight, DType dtype, ops::Refusal refuse, Product product) {
   if (in_place(weight, dtype)) return decline(context, product(WeightRows{0, weight.out, weight.data}), refuse);
-  const int64_t max_rows = ops::decoded_rows(weight.out, weight.in);
+  const int64_t max_rows = decoded_rows(weight.out, weight.in);
   if (max_rows == 0) return refuse("out or in is 0");
   const int64_t last = (weight.out - 1) / max_rows * max_rows;
   return decline(context, product(WeightRows{0, max_rows, nullptr}), refuse) ||

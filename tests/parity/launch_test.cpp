@@ -1,0 +1,66 @@
+// What a GPU is given to do: launches of a training step and of a decoding step.
+#include <gtest/gtest.h>
+
+#include "infer/engine.h"
+#include "tensor/tolerance.h"
+#include "tests/parity/counting_gpu.h"
+#include "tests/parity/golden.h"
+
+namespace ingot::parity {
+namespace {
+
+class Launches : public testing::TestWithParam<int> {
+ protected:
+  Launches() {
+    auto device = std::make_unique<CountingGpu>(GetParam());
+    device_ = device.get();
+    machine_.device = std::move(device);
+  }
+
+  struct Gradients {
+    int launches = 0;
+    double loss = 0;
+    std::vector<std::vector<float>> values;
+  };
+  // Of a step of `count` sequences, which are all in one micro-batch or one in each.
+  Gradients gradients(const std::string& model, int count, bool together, bool bitwise) {
+    BenchSettings settings{.micro = together ? count : 1};
+    settings.types.fixed_point_sums = bitwise;
+    const auto bench = make_bench(machine_, model, settings);
+    const std::vector<data::PackedSequence> sequences = different_sequences(model, count);
+    std::vector<int64_t> samples(static_cast<size_t>(count));
+    Gradients found;
+    const int before = device_->launches;
+    const train::StepResult result = bench->step->run(1, 0, sequences, samples);
+    found.launches = device_->launches - before;
+    found.loss = result.loss;
+    for (const train::TrainedParameter& t : bench->optimizer_state->tensors())
+      found.values.push_back(floats(*machine_.device, t.gradient));
+    return found;
+  }
+
+  CountingGpu* device_ = nullptr;
+  Machine machine_{1, "sim32"};
+};
+
+// With sums in fp32 the gradient of a micro-batch is summed inside the gemms, whatever its number of sequences.
+TEST_P(Launches, AMicroBatchHasOneGradient) {
+  for (const char* model : {"llama/a", "mixtral/a"}) {
+    const Gradients one = gradients(model, 1, true, false), together = gradients(model, 3, true, false);
+    EXPECT_EQ(together.launches, one.launches) << model;
+    EXPECT_GT(gradients(model, 3, true, true).launches, gradients(model, 1, true, true).launches) << model;
+
+    const Gradients apart = gradients(model, 3, false, false);
+    const double bound = tolerance(DType::f32, chain_length(make_bench(machine_, model, {})->loaded.spec, 96));
+    EXPECT_NEAR(together.loss / apart.loss, 1, bound);
+    ASSERT_EQ(together.values.size(), apart.values.size());
+    for (size_t i = 0; i < apart.values.size(); ++i)
+      EXPECT_LE(relative_error(together.values[i], apart.values[i]), bound) << model << ", tensor " << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sim, Launches, testing::Values(32, 64),
+                         [](const auto& width) { return "sim" + std::to_string(width.param); });
+
+}  // namespace
+}  // namespace ingot::parity
