@@ -215,7 +215,7 @@ void Attention::attend(Pass& pass, BlockState& state) const {
   pass.cp->to_rows(pass.ops, state.attention_context, context, attributes.heads);
 }
 
-void Attention::forward(Pass& pass, const Tensor& out, BlockState& state, bool accumulate) const {
+void Attention::forward(Pass& pass, const Tensor& out, BlockState& state, const Tensor& residual) const {
   project(pass, state);
   if (pass.cache) {
     const ops::KvPages& pages = pass.cache->layers[static_cast<size_t>(layer)];
@@ -224,7 +224,7 @@ void Attention::forward(Pass& pass, const Tensor& out, BlockState& state, bool a
   } else {
     attend(pass, state);
   }
-  if (out) o.forward(pass, out, state.attention_context, accumulate);
+  if (out) o.forward(pass, out, state.attention_context, residual);
 }
 
 void Attention::attend_to_gathered_backward(Pass& pass, const Gradients& gradients, const Tensor& dcontext,

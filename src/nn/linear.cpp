@@ -182,21 +182,21 @@ std::vector<spec::Range> Linear::outputs_of(const Pass& pass, int64_t slice) con
 
 bool Linear::in_int8(const Pass& pass) const { return pass.int8_activations && ops::has_linear_int8(weight.storage); }
 
-void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const {
-  if (sums_slices(pass)) return forward_sliced(pass, y, x, accumulate);
-  if (!sums_over_ranks(pass)) return forward_part(pass, y, x, accumulate);
+void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, const Tensor& residual) const {
+  if (sums_slices(pass)) return forward_sliced(pass, y, x, residual);
+  if (!sums_over_ranks(pass)) return forward_part(pass, y, x, residual);
   const Arena::Scope scope(pass.ops.scratch);
-  const Tensor sum = accumulate ? pass.ops.scratch.allocate(y.dtype, y.shape) : y;
+  const Tensor sum = residual ? pass.ops.scratch.allocate(y.dtype, y.shape) : y;
   const Tensor all = memory_of_all_rows(pass, sum, x.rows());
-  forward_part(pass, all, x, false);
+  forward_part(pass, all, x);
   sum_to_own_rows(pass, sum, all);
-  if (accumulate) ops::add(pass.ops, y, y, sum);
+  if (residual) ops::add(pass.ops, y, residual, sum);
 }
 
-void Linear::forward_sliced(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const {
+void Linear::forward_sliced(Pass& pass, const Tensor& y, const Tensor& x, const Tensor& residual) const {
   Arena& scratch = pass.ops.scratch;
   const Arena::Scope scope(scratch);
-  const bool in_place = y.dtype == DType::f32 && !accumulate && y.shape[0] == x.rows();
+  const bool in_place = y.dtype == DType::f32 && !residual && y.shape[0] == x.rows();
   const Tensor sum = in_place ? y : scratch.allocate(DType::f32, Shape{x.rows(), y.shape[1]});
   {
     const Arena::Scope inner(scratch);
@@ -210,9 +210,9 @@ void Linear::forward_sliced(Pass& pass, const Tensor& y, const Tensor& x, bool a
   add_terms(pass, sum, x, nullptr);
   if (in_place) return;
   const Tensor own = y.shape[0] == x.rows() ? sum : own_rows(pass, sum);
-  const Tensor rounded = !accumulate ? y : y.dtype == DType::f32 ? own : scratch.allocate(y.dtype, y.shape);
+  const Tensor rounded = !residual ? y : y.dtype == DType::f32 ? own : scratch.allocate(y.dtype, y.shape);
   if (rounded.data != own.data) ops::scale(pass.ops, rounded, own, 1);
-  if (accumulate) ops::add(pass.ops, y, y, rounded);
+  if (residual) ops::add(pass.ops, y, residual, rounded);
 }
 
 Weight Linear::backward_weight(Pass& pass, DType type) const {
@@ -222,10 +222,11 @@ Weight Linear::backward_weight(Pass& pass, DType type) const {
   return weight_of(decoded);
 }
 
-void Linear::forward_part(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const {
+void Linear::forward_part(Pass& pass, const Tensor& y, const Tensor& x, const Tensor& residual) const {
   const auto linear = in_fp8(pass) ? ops::linear_fp8 : in_int8(pass) ? ops::linear_int8 : ops::linear;
   ops::LinearAttributes attributes = linear_attributes(pass);
-  attributes.accumulate = accumulate;
+  attributes.accumulate = residual && residual.data == y.data;
+  if (!attributes.accumulate) attributes.residual = residual;
   const AdapterSegment* whole = in_fp8(pass) || in_int8(pass) ? nullptr : whole_segment(pass, parameter, x.rows());
   if (whole) {
     const Arena::Scope scope(pass.ops.scratch);

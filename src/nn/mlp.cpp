@@ -26,14 +26,14 @@ void Mlp::fill(Pass& pass, BlockState& state) const {
   recompute_activations(pass, state);
 }
 
-void Mlp::forward(Pass& pass, const Tensor& out, BlockState& state, bool accumulate) const {
+void Mlp::forward(Pass& pass, const Tensor& out, BlockState& state, const Tensor& residual) const {
   fill(pass, state);
-  if (out) down.forward(pass, out, state.activated, accumulate);
+  if (out) down.forward(pass, out, state.activated, residual);
 }
 
 void Mlp::forward_part(Pass& pass, const Tensor& out, BlockState& state) const {
   fill(pass, state);
-  down.forward_part(pass, out, state.activated, false);
+  down.forward_part(pass, out, state.activated);
 }
 
 void Mlp::backward_activations(Pass& pass, const Tensor& dout, BlockState& state) const {

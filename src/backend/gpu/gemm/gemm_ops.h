@@ -25,7 +25,7 @@ inline Gemm gemm_of(const Tensor& c, const Tensor& a, const Tensor& b, ops::Matm
           .ldc = c.shape[1],
           .transpose_a = attributes.transpose_a,
           .transpose_b = attributes.transpose_b,
-          .accumulate = attributes.accumulate,
+          .addend = attributes.accumulate ? c.data : nullptr,
           .in = a.dtype,
           .out = c.dtype};
 }
@@ -37,11 +37,18 @@ struct WeightRows {
   const void* data;
 };
 
+// What a linear layer's result is added to: null, y or the residual.
+inline const void* addend_of(const Tensor& y, const ops::LinearAttributes& attributes) {
+  return attributes.accumulate ? y.data : attributes.residual.data;
+}
+
 inline std::byte* columns_from(const Tensor& tensor, int64_t column) {
   return static_cast<std::byte*>(tensor.data) + static_cast<size_t>(column) * size_of(tensor.dtype);
 }
 
-inline Gemm linear_gemm(const Tensor& y, const Tensor& x, const Weight& weight, WeightRows slice, bool accumulate) {
+// `addend`: of all columns, or null.
+inline Gemm linear_gemm(const Tensor& y, const Tensor& x, const Weight& weight, WeightRows slice, const void* addend) {
+  const size_t column_bytes = static_cast<size_t>(slice.begin) * size_of(y.dtype);
   return {.c = columns_from(y, slice.begin),
           .a = x.data,
           .b = slice.data,
@@ -52,7 +59,7 @@ inline Gemm linear_gemm(const Tensor& y, const Tensor& x, const Weight& weight, 
           .ldb = weight.in,
           .ldc = weight.out,
           .transpose_b = true,
-          .accumulate = accumulate,
+          .addend = addend == nullptr ? nullptr : static_cast<const std::byte*>(addend) + column_bytes,
           .in = x.dtype,
           .out = y.dtype};
 }
@@ -68,7 +75,7 @@ inline Gemm input_gradient_gemm(const Tensor& dx, const Tensor& dy, const Weight
           .lda = weight.out,
           .ldb = weight.in,
           .ldc = weight.in,
-          .accumulate = accumulate,
+          .addend = accumulate ? dx.data : nullptr,
           .in = dy.dtype,
           .out = dx.dtype};
 }
@@ -113,7 +120,7 @@ template <auto multiply, DecodedRows rows_of = decoded_rows>
 void run_linear(ops::Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
                 ops::LinearAttributes attributes) {
   for_slices<rows_of>(context, weight, x.dtype, [&](WeightRows slice) {
-    multiply(context, linear_gemm(y, x, weight, slice, attributes.accumulate));
+    multiply(context, linear_gemm(y, x, weight, slice, addend_of(y, attributes)));
   });
 }
 

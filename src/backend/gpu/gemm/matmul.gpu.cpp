@@ -138,7 +138,7 @@ namespace {
 // is decoded once, a slice at a time. The bits are the same.
 void run_linear_tiles(ops::Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
                       ops::LinearAttributes attributes) {
-  const Gemm gemm = linear_gemm(y, x, weight, {0, weight.out, weight.data}, attributes.accumulate);
+  const Gemm gemm = linear_gemm(y, x, weight, {0, weight.out, weight.data}, addend_of(y, attributes));
   const bool by_tiles = !in_place(weight, x.dtype) && !is_fp8(weight.storage) && x.dtype != DType::f32 &&
                         aligned(weight.data) && is_vectorizable(x.data, weight.in, weight.in) && weight.in > 0 &&
                         x.shape[0] <= tuning_of(device_of(context)).decoding_tile_tokens;

@@ -39,8 +39,8 @@ SKINNY_GEMM_BODIES(f16, F16)
 
 #else
 
+#include "backend/gpu/gemm/gemm_ops.h"
 #include "backend/gpu/ops.h"
-#include "ops/matmul.h"
 
 namespace ingot::gpu {
 namespace {
@@ -65,7 +65,7 @@ void run(ops::Context& context, const Tensor& y, const Tensor& x, const Weight& 
   const Kernel<SkinnyGemmArgs>* const* kernels = x.dtype == DType::f32    ? f32_kernels
                                                  : x.dtype == DType::bf16 ? bf16_kernels
                                                                           : f16_kernels;
-  const SkinnyGemmArgs args = skinny_args(context, y, x, weight, attributes.accumulate);
+  const SkinnyGemmArgs args = skinny_args(context, y, x, weight, addend_of(y, attributes));
   launch(context, *kernels[storage], {skinny_blocks(context, args)}, args);
 }
 
