@@ -31,6 +31,7 @@
   NOUN(muon) OP(MuonMomentum) OP(MuonNormalize) OP(MuonCombine) OP(MuonApply)                                           \
   NOUN(rms_norm) OP(RmsNorm) OP(RmsNormBackward)                                                                        \
   NOUN(rope) OP(Rope)                                                                                                   \
+  NOUN(rope_kv_store) OP(RopeKvStore)                                                                                   \
   NOUN(sampling) OP(Sample)                                                                                             \
   NOUN(sum_parts) OP(SumParts)
 // clang-format on

@@ -194,11 +194,12 @@ struct Sums<float> {
   }
 };
 
+// Computes block `block` of y: some groups of 16 rows of the weight.
 template <class X, QuantFormat S>
-GPU_FN void skinny_gemm(const SkinnyGemmArgs& a) {
+GPU_FN void skinny_gemm(const SkinnyGemmArgs& a, int block) {
   GPU_SHARED(SharedStorage<S>, shared);
   const int groups = skinny_warps / a.splits;  // of 16 rows
-  const int64_t first_group = static_cast<int64_t>(block_index()) * groups;
+  const int64_t first_group = static_cast<int64_t>(block) * groups;
   const int64_t first_row = (first_group + warp_index() / a.splits) * skinny_rows;
   const int spans = (a.in + Span<S>::elements - 1) / Span<S>::elements;
   uint8_t* warp_shared = shared.of_warp[warp_index()];

@@ -37,7 +37,7 @@ GPU_FN void grouped(const GroupedSkinnyArgs& args) {
   a.y = static_cast<uint8_t*>(a.y) + y_bytes;
   if (a.addend != nullptr) a.addend = static_cast<const uint8_t*>(a.addend) + y_bytes;
   a.weight = static_cast<const uint8_t*>(a.weight) + expert * args.expert_bytes;
-  skinny_gemm<X, S>(a);
+  skinny_gemm<X, S>(a, block_index());
 }
 
 }  // namespace
