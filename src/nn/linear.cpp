@@ -11,7 +11,6 @@
 #include "ops/elementwise.h"
 #include "ops/linear_fp8.h"
 #include "ops/linear_fp8_bytes.h"
-#include "ops/linear_group.h"
 #include "ops/linear_int8.h"
 #include "ops/linear_int8_bytes.h"
 #include "ops/linear_low_rank.h"
@@ -240,24 +239,39 @@ void Linear::forward_part(Pass& pass, const Tensor& y, const Tensor& x, const Te
   add_terms(pass, y, x, whole);
 }
 
+bool Linear::are_grouped(const Pass& pass, std::span<const Linear* const> layers, int64_t rows) {
+  const bool int8 = layers.front()->in_int8(pass);
+  return pass.cache != nullptr && std::ranges::all_of(layers, [&](const Linear* layer) {
+           return !layer->in_fp8(pass) && !layer->row_parallel && layer->in_int8(pass) == int8 &&
+                  (int8 || !whole_segment(pass, layer->parameter, rows));
+         });
+}
+
+bool Linear::are_gemms(const Pass& pass, std::span<const Linear* const> layers, int64_t rows) {
+  return are_grouped(pass, layers, rows) && std::ranges::all_of(layers, [&](const Linear* layer) {
+           return !layer->bias && (!pass.lora || pass.lora->ranks[layer->parameter] == 0) &&
+                  std::ranges::none_of(pass.adapters, [&](const AdapterSegment& segment) {
+                    return layer_of(segment, layer->parameter) != nullptr;
+                  });
+         });
+}
+
+ops::LinearGroupAttributes Linear::group_attributes(const Pass& pass, const Linear& first) {
+  return {.linear = linear_attributes(pass), .int8_activations = first.in_int8(pass)};
+}
+
 void Linear::forward_each(Pass& pass, std::span<const Linear* const> layers, std::span<const Tensor> y,
                           const Tensor& x) {
   std::array<Weight, 3> weights;
   if (layers.size() > weights.size()) {
     throw_error(ErrorKind::internal, "{} linear layers with one input; at most {}", layers.size(), weights.size());
   }
-  const bool int8 = layers.front()->in_int8(pass);
-  const bool together = pass.cache != nullptr && std::ranges::all_of(layers, [&](const Linear* layer) {
-                          return !layer->in_fp8(pass) && !layer->row_parallel && layer->in_int8(pass) == int8 &&
-                                 (int8 || !whole_segment(pass, layer->parameter, x.rows()));
-                        });
-  if (!together) {
+  if (!are_grouped(pass, layers, x.rows())) {
     for (size_t i = 0; i < layers.size(); ++i) layers[i]->forward(pass, y[i], x);
     return;
   }
   std::ranges::transform(layers, weights.begin(), [](const Linear* layer) { return layer->weight; });
-  ops::linear_group(pass.ops, y, x, std::span(weights).first(layers.size()),
-                    {.linear = linear_attributes(pass), .int8_activations = int8});
+  ops::linear_group(pass.ops, y, x, std::span(weights).first(layers.size()), group_attributes(pass, *layers.front()));
   for (size_t i = 0; i < layers.size(); ++i) layers[i]->add_terms(pass, y[i], x, nullptr);
 }
 

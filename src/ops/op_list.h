@@ -21,6 +21,7 @@
   NOUN(grouped_linear) OP(GroupedLinear) OP(GroupedLinearBackwardInput) OP(GroupedWeightGradient)                       \
   NOUN(layer_norm) OP(LayerNorm) OP(LayerNormBackward)                                                                  \
   NOUN(linear_fp8) OP(QuantizeFp8) OP(DequantizeFp8) OP(Fp8Scales) OP(GemmFp8) OP(GemmFp8BackwardInput)                 \
+  NOUN(linear_glu) OP(LinearGlu)                                                                                        \
   NOUN(linear_group) OP(LinearGroup)                                                                                    \
   NOUN(linear_int8) OP(LinearInt8)                                                                                      \
   NOUN(lora) OP(Lora) OP(GroupedLora)                                                                                   \

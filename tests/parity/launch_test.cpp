@@ -59,6 +59,44 @@ TEST_P(Launches, AMicroBatchHasOneGradient) {
   }
 }
 
+// A step that decodes one sequence: its kernels are known, and its results come in one copy.
+TEST_P(Launches, ADecodingStepHasFewPerLayer) {
+  const Served served = serve(machine_, "llama/a", DType::bf16);
+  infer::EngineSettings settings;
+  settings.context = 24;
+  settings.page_tokens = 4;
+  device_->replaying = false;
+  infer::Engine engine(*machine_.device, machine_.registry, machine_.threads, *served.model, settings);
+  infer::Request request;
+  request.prompt = std::vector<int32_t>{3, 1, 4, 1, 5};
+  request.max_tokens = 4;
+  engine.submit(std::move(request));
+  engine.step();  // the prompt
+
+  std::vector<std::string> kernels;
+  device_->kernels = &kernels;
+  device_->copies_to_host = device_->waiting_copies = 0;
+  engine.step();
+  device_->kernels = nullptr;
+  EXPECT_EQ(device_->copies_to_host, 1);
+  EXPECT_EQ(device_->waiting_copies, 0);
+
+  const std::vector<std::string> of_layer{"rms_norm_bf16_packed",       // before attention
+                                          "skinny_group_bf16_bf16",     // q, k and v
+                                          "rope_kv_store_bf16_packed",  //
+                                          "paged_unit_64",
+                                          "paged_fold",              // attention, a block for each 128 positions
+                                          "skinny_gemm_bf16_bf16",   // o, added to the residual
+                                          "rms_norm_bf16_packed",    // before the MLP
+                                          "skinny_glu_bf16_bf16",    // gate, up and activation
+                                          "skinny_gemm_bf16_bf16"};  // down, added to the residual
+  std::vector<std::string> expected{"embedding_bf16_packed"};
+  for (int64_t layer = 0; layer < served.loaded.spec.num_layers(); ++layer)
+    expected.insert(expected.end(), of_layer.begin(), of_layer.end());
+  expected.insert(expected.end(), {"rms_norm_bf16_packed", "skinny_gemm_bf16_bf16", "sample"});
+  EXPECT_EQ(kernels, expected);
+}
+
 INSTANTIATE_TEST_SUITE_P(Sim, Launches, testing::Values(32, 64),
                          [](const auto& width) { return "sim" + std::to_string(width.param); });
 

@@ -1,5 +1,6 @@
 #include "ops/linear_fp8.h"
 #include "ops/linear_fp8_bytes.h"
+#include "ops/testing/linear_types.h"
 #include "ops/testing/op_table.h"
 #include "tensor/arena.h"
 
@@ -219,6 +220,13 @@ std::vector<OpCase> linear_fp8_cases() {
         cases.push_back(linear_case(backward, result, given, storage, {17, 48, 64}, false));
       }
       cases.push_back(linear_case(backward, result, given, StorageType::fp8_e4m3, {0, 3, 5}, false));
+      if (backward) continue;
+      for (const Sizes& s : {Sizes{3, 35, 33}, Sizes{17, 48, 64}}) {
+        cases.push_back(with_residual(linear_case(false, result, given, StorageType::fp8_e4m3, s, true),
+                                      [](ops::Context& context, const Arguments& a, const Tensor& residual) {
+                                        ops::linear_fp8(context, a[0], a[1], a.weights[2], {.residual = residual});
+                                      }));
+      }
     }
     cases.push_back(linear_case(backward, DType::bf16, DType::bf16, StorageType::fp8_e4m3, {150, 144, 160}, true));
     for (const StorageType storage : {StorageType::fp8_e4m3, StorageType::bf16}) {
