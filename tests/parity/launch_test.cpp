@@ -97,6 +97,36 @@ TEST_P(Launches, ADecodingStepHasFewPerLayer) {
   EXPECT_EQ(kernels, expected);
 }
 
+// Launches of several ops have the bits of one for each op.
+TEST_P(Launches, OpsInOneLaunchHaveTheBitsOfTheirOwn) {
+  for (const char* model : {"llama/a", "qwen3/a", "gemma2/a"}) {
+    const auto decode = [&](Machine& machine) {
+      const Served served = serve(machine, model, DType::bf16);
+      infer::EngineSettings settings;
+      settings.context = 24;
+      settings.page_tokens = 4;
+      infer::Engine engine(*machine.device, machine.registry, machine.threads, *served.model, settings);
+      infer::Request request;
+      request.prompt = std::vector<int32_t>{3, 1, 4, 1, 5};
+      request.max_tokens = 4;
+      engine.submit(std::move(request));
+      std::vector<std::pair<int32_t, float>> tokens;
+      while (!engine.idle()) {
+        for (const infer::Output& output : engine.step()) {
+          if (output.token) tokens.emplace_back(output.token->id, output.token->logprob);
+        }
+      }
+      return tokens;
+    };
+    Machine apart(1, "sim" + std::to_string(GetParam()));
+    for (const char* op : {"linear_group", "linear_glu", "rope_kv_store"})
+      apart.registry.select_implementation(op, "apart");
+    const auto expected = decode(apart);
+    EXPECT_EQ(expected.size(), 4U);
+    EXPECT_EQ(decode(machine_), expected) << model;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Sim, Launches, testing::Values(32, 64),
                          [](const auto& width) { return "sim" + std::to_string(width.param); });
 
