@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <deque>
 
 #include "backend/gpu/gemm/gemm_ops.h"
 #include "backend/gpu/ops.h"
