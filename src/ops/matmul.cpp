@@ -28,7 +28,7 @@ LinearAttributes with_residual_in(Context& context, const Tensor& y, LinearAttri
   if (!attributes.residual) return attributes;
   check("linear", "residual", context, attributes.residual, y.shape, {y.dtype});
   if (attributes.accumulate) throw_error(ErrorKind::internal, "linear: a residual and a sum in y");
-  if (!context.device.host_visible()) return attributes;
+  if (context.device.kind() != DeviceKind::cpu) return attributes;
   scale(context, y, attributes.residual, 1);
   attributes.residual = {};
   attributes.accumulate = true;
