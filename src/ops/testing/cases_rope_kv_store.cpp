@@ -38,7 +38,7 @@ OpCase rope_kv_store_case(DType pages_dtype, DType dtype, int64_t tokens, int64_
     for (const size_t x : {size_t{0}, size_t{1}}) {
       const std::vector<double> before = v[x];
       conditions[x].sum = absolute(before);
-      const size_t row = before.size() / static_cast<size_t>(tokens);
+      const auto row = static_cast<size_t>((x == 0 ? heads : kv_heads) * dim);
       for (size_t i = 0; i < before.size(); ++i) {
         const size_t place = i % static_cast<size_t>(dim);  // index in the head
         if (place >= half) continue;
