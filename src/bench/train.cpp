@@ -37,8 +37,48 @@ train::Precision precision_of(const std::string& word) {
   return value_of("dtype", word, {bf16, fp32});
 }
 
-// The memory and FLOPs of the job, planned as `ingot pretrain` does.
-runs::RunPlan plan(const TrainOptions& options, const runtime::Runtime& runtime, const spec::ModelSpec& model) {
+DeviceRates rates_of(runtime::Runtime& runtime, DType activation) {
+  if (runtime.device->kind() != DeviceKind::cpu) return runtime::gpu_training_rates(runtime, activation);
+  Arena scratch(*runtime.device, size_t{256} << 20, "scratch");
+  ops::Context context{*runtime.device, runtime.registry, scratch, runtime.threads.get()};
+  return runtime::cpu_rates(runtime::rate_cache(runtime::rates_key(runtime)), context, activation).rates;
+}
+
+train::StepWork work_of(const TrainOptions& options, const TrainReport& report, const train::StepResult& step) {
+  const spec::ModelSpec& model = report.model;
+  const std::optional<spec::LoraSpec>& lora = report.plan.lora;
+  const auto tokens = static_cast<double>(step.tokens);
+  const spec::AttentionSquares squares{tokens, step.squared_lengths};
+  const spec::AttentionSquares whole{tokens, tokens * static_cast<double>(options.sequence)};
+  const std::vector<spec::LoraParam> adapters =
+      lora ? spec::lora_parameters(model, *lora) : std::vector<spec::LoraParam>{};
+  const auto flops = [&](spec::AttentionSquares s, spec::AttentionCount count) {
+    return lora ? spec::lora_training_flops(model, adapters, s, count) : spec::training_flops(model, s, count);
+  };
+  train::StepWork work;
+  work.useful = work.executed = flops(squares, spec::AttentionCount::causal);
+  work.full_square = flops(whole, spec::AttentionCount::full_square);
+  if (report.plan.step.recompute == spec::Recompute::full) {
+    work.executed += spec::recompute_flops(model, squares, spec::AttentionCount::causal);
+  }
+  return work;
+}
+
+}  // namespace
+
+double TrainReport::mean_seconds() const {
+  double sum = 0;
+  for (const double s : seconds) sum += s;
+  return sum / static_cast<double>(seconds.size());
+}
+
+double TrainReport::median_seconds() const {
+  std::vector<double> sorted = seconds;
+  std::sort(sorted.begin(), sorted.end());
+  return sorted[sorted.size() / 2];
+}
+
+runs::RunPlan plan_train(const TrainOptions& options, const runtime::Runtime& runtime, const spec::ModelSpec& model) {
   const int64_t sequence = options.sequence, document = options.document_tokens(), global = options.global,
                 warmup = options.warmup, steps = options.steps;
   if (sequence < 2 || document < 2 || document > sequence || global < 1 || warmup < 1 || steps < 2) {
@@ -84,47 +124,6 @@ runs::RunPlan plan(const TrainOptions& options, const runtime::Runtime& runtime,
                         runtime.device->memory_available(), runtime);
 }
 
-DeviceRates rates_of(runtime::Runtime& runtime, DType activation) {
-  if (runtime.device->kind() != DeviceKind::cpu) return runtime::gpu_training_rates(runtime, activation);
-  Arena scratch(*runtime.device, size_t{256} << 20, "scratch");
-  ops::Context context{*runtime.device, runtime.registry, scratch, runtime.threads.get()};
-  return runtime::cpu_rates(runtime::rate_cache(runtime::rates_key(runtime)), context, activation).rates;
-}
-
-train::StepWork work_of(const TrainOptions& options, const TrainReport& report, const train::StepResult& step) {
-  const spec::ModelSpec& model = report.model;
-  const std::optional<spec::LoraSpec>& lora = report.plan.lora;
-  const auto tokens = static_cast<double>(step.tokens);
-  const spec::AttentionSquares squares{tokens, step.squared_lengths};
-  const spec::AttentionSquares whole{tokens, tokens * static_cast<double>(options.sequence)};
-  const std::vector<spec::LoraParam> adapters =
-      lora ? spec::lora_parameters(model, *lora) : std::vector<spec::LoraParam>{};
-  const auto flops = [&](spec::AttentionSquares s, spec::AttentionCount count) {
-    return lora ? spec::lora_training_flops(model, adapters, s, count) : spec::training_flops(model, s, count);
-  };
-  train::StepWork work;
-  work.useful = work.executed = flops(squares, spec::AttentionCount::causal);
-  work.full_square = flops(whole, spec::AttentionCount::full_square);
-  if (report.plan.step.recompute == spec::Recompute::full) {
-    work.executed += spec::recompute_flops(model, squares, spec::AttentionCount::causal);
-  }
-  return work;
-}
-
-}  // namespace
-
-double TrainReport::mean_seconds() const {
-  double sum = 0;
-  for (const double s : seconds) sum += s;
-  return sum / static_cast<double>(seconds.size());
-}
-
-double TrainReport::median_seconds() const {
-  std::vector<double> sorted = seconds;
-  std::sort(sorted.begin(), sorted.end());
-  return sorted[sorted.size() / 2];
-}
-
 TrainReport bench_train(const TrainOptions& options) {
   if (!(options.seconds > 0)) throw_error(ErrorKind::usage, "--seconds {}; must be above 0", options.seconds);
   const DType activation = train::dtype_of(precision_of(options.dtype));
@@ -137,7 +136,7 @@ TrainReport bench_train(const TrainOptions& options) {
   runtime::Runtime runtime = runtime::open_runtime(options.device, options.threads);
   report.model = bench_spec(options.model);
   const spec::ModelSpec& model = report.model;
-  report.plan = plan(options, runtime, model);
+  report.plan = plan_train(options, runtime, model);
   const TrainJob job{report.plan.lora, report.plan.step, report.plan.optimizer_types, options.document_tokens(), 1,
                      options.weights};
 

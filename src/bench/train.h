@@ -55,6 +55,9 @@ struct TrainReport {
   double median_seconds() const;
 };
 
+// The memory of the job and its settings, planned as `ingot pretrain` does. Errors: as bench_train's.
+runs::RunPlan plan_train(const TrainOptions& options, const runtime::Runtime& runtime, const spec::ModelSpec& model);
+
 // Compares a reduced model with the CPU, then times. Errors: usage for values outside their range and unknown words,
 // unsupported for fp8, those of plan_run and open_runtime; internal where the results differ or are not finite.
 TrainReport bench_train(const TrainOptions& options);
