@@ -41,7 +41,7 @@ constexpr EnvironmentVariable variables[] = {
     {"INGOT_CUDA_LIBRARY", "file of the CUDA driver"},
     {"INGOT_CUDNN_LIBRARY", "file of cuDNN"},
     {"INGOT_GPU_WAIT", "`1`: wait after every kernel launch, so that an error names the op that failed"},
-    {"INGOT_GRAPHS", "`0`: do not record GPU work as graphs; `1`: always do"},
+    {"INGOT_GRAPHS", "`0`: do not record GPU work as graphs; `1`: fail where the driver does not record all of it"},
     {"INGOT_HIPBLASLT_LIBRARY", "file of hipBLASLt"},
     {"INGOT_HIP_LIBRARY", "file of the HIP runtime"},
     {"INGOT_HOME", "folder of registered models, measured rates and the cache; default `~/.ingot`"},

@@ -30,7 +30,7 @@ void for_logits(runtime::Session& session, const std::vector<int32_t>& ids,
                 const std::function<void(int64_t, std::span<const float>)>& see) {
   const spec::ModelSpec& spec = session.model->spec();
   const int64_t tokens = static_cast<int64_t>(ids.size());
-  const int64_t rows = std::min(tokens, spec::loss_chunk(spec.vocab));
+  const int64_t rows = std::min(tokens, spec::loss_chunk(spec.vocab, true));  // the host reads their logits
   Device& device = *session.runtime.device;
   const size_t activation_bytes = size_of(session.activation);
   Arena batch(device,

@@ -179,7 +179,7 @@ void Forward::decode(int64_t rows, const std::vector<int64_t>& ranks, FunctionRe
   std::rotate(recordings_.begin(), known, known + 1);
   std::unique_ptr<RecordedGraph>& replay = recordings_.front().replay;
   if (!replay) replay = device_.record(work);
-  replay->run();
+  replay ? replay->run() : work();
 }
 
 size_t Forward::staged_bytes(const Batch& batch) const {

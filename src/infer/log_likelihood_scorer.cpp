@@ -105,7 +105,7 @@ LogLikelihoodScorer::LogLikelihoodScorer(Device& device, const ops::Registry& re
     }
   }
   max_pages_ = ceil_div(longest, settings.page_tokens);
-  logit_rows_ = std::min(limit_.logit_rows, spec::loss_chunk(spec.vocab));
+  logit_rows_ = std::min(limit_.logit_rows, spec::loss_chunk(spec.vocab, true));  // the host reads them
 
   models::PassShape shape;
   shape.tokens = limit_.tokens;

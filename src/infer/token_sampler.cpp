@@ -56,7 +56,7 @@ size_t TokenSampler::bytes(int64_t rows, int64_t vocab) {
   return Arena::footprint(DType::f32, Shape{rows, 2}) + Arena::footprint(DType::i32, Shape{rows, 5}) +
          Arena::footprint(DType::i32, Shape{rows + 1}) + Arena::footprint(DType::i32, Shape{edits}) +
          Arena::footprint(DType::f32, Shape{edits, 3}) + Arena::footprint(DType::i32, Shape{rows, words_of(vocab)}) +
-         Arena::footprint(DType::i32, Shape{rows, columns}) + Arena::footprint(DType::f32, Shape{rows, columns});
+         2 * Arena::footprint(DType::i32, Shape{rows, columns});
 }
 
 TokenSampler::TokenSampler(Device& device, Arena& arena, int64_t rows, int64_t vocab) : device_(device), vocab_(vocab) {
@@ -67,12 +67,11 @@ TokenSampler::TokenSampler(Device& device, Arena& arena, int64_t rows, int64_t v
   edit_ids_ = arena.allocate(DType::i32, Shape{edits});
   edit_values_ = arena.allocate(DType::f32, Shape{edits, 3});
   masks_ = arena.allocate(DType::i32, Shape{rows, words_of(vocab)});
-  chosen_ = arena.allocate(DType::i32, Shape{rows, columns});
-  logprobs_ = arena.allocate(DType::f32, Shape{rows, columns});
+  results_ = arena.allocate_bytes(2 * Arena::footprint(DType::i32, Shape{rows, columns}));
   const auto* begin = static_cast<const std::byte*>(scales_.data);
   upload_staging_ =
       PinnedBuffer(device, static_cast<size_t>(static_cast<const std::byte*>(masks_.data) - begin) + masks_.bytes());
-  download_staging_ = PinnedBuffer(device, chosen_.bytes() + logprobs_.bytes());
+  download_staging_ = PinnedBuffer(device, 2 * Arena::footprint(DType::i32, Shape{rows, columns}));
   done_ = device.make_event();
 }
 
@@ -93,9 +92,9 @@ std::span<uint32_t> TokenSampler::mask(int64_t row) {
   return {on_host<uint32_t>(masks_) + static_cast<size_t>(row) * words, words};
 }
 
-// Samples rows [first, first + wanted.size()) into chosen_ and logprobs_, tables of 1 + num_top columns.
+// Samples rows [first, first + wanted.size()) into these rows of `results`.
 void TokenSampler::sample_rows(ops::Context& context, const Tensor& logits, std::span<const SampleRequest> wanted,
-                               int64_t first, int64_t num_top) {
+                               int64_t first, const Results& results) {
   const int64_t rows = std::ssize(wanted);
   int64_t edited = 0;
   bool masked = false;
@@ -140,12 +139,8 @@ void TokenSampler::sample_rows(ops::Context& context, const Tensor& logits, std:
     how.edit_ids = edit_ids_.slice(0, edited);
     how.edit_values = edit_values_.slice(0, edited);
   }
-  const auto table = [&](const Tensor& tensor) {
-    Tensor all = tensor;
-    all.shape = Shape{tensor.elements() / (1 + num_top), 1 + num_top};
-    return all.slice(first, first + rows);
-  };
-  ops::sample(context, table(chosen_), table(logprobs_), logits.slice(first, first + rows), how);
+  ops::sample(context, results.chosen.slice(first, first + rows), results.logprobs.slice(first, first + rows),
+              logits.slice(first, first + rows), how);
 }
 
 std::vector<SampleResult> TokenSampler::run(ops::Context& context, const Tensor& logits,
@@ -153,22 +148,25 @@ std::vector<SampleResult> TokenSampler::run(ops::Context& context, const Tensor&
   int64_t num_top = 0;
   for (const SampleRequest& one : wanted) num_top = std::max(num_top, one.sampling->top_logprobs);
   num_top = std::min(num_top, vocab_ - 1);
+  const Shape shape{std::ssize(wanted), 1 + num_top};
+  const size_t logprobs_at = Arena::footprint(DType::i32, shape);
+  const Results results{{results_, DType::i32, shape, &device_},
+                        {static_cast<std::byte*>(results_) + logprobs_at, DType::f32, shape, &device_}};
   // Each call takes as many rows as there is room for edits.
   for (size_t begin = 0; begin < wanted.size();) {
     size_t end = begin;
     int64_t room = max_edits(vocab_);
     while (end < wanted.size() && std::ssize(wanted[end].edits) <= room) room -= std::ssize(wanted[end++].edits);
-    sample_rows(context, logits, wanted.subspan(begin, end - begin), static_cast<int64_t>(begin), num_top);
+    sample_rows(context, logits, wanted.subspan(begin, end - begin), static_cast<int64_t>(begin), results);
     begin = end;
     if (begin == wanted.size()) break;
     done_->record(Stream::compute);  // the next upload reuses the host buffer
     done_->wait();
   }
-  const size_t count = wanted.size() * static_cast<size_t>(1 + num_top);
-  auto* ids = reinterpret_cast<int32_t*>(download_staging_.data());
-  auto* logprobs = reinterpret_cast<float*>(download_staging_.data() + chosen_.bytes());
-  device_.copy_to_host_async(Stream::compute, ids, chosen_.data, count * sizeof(int32_t));
-  device_.copy_to_host_async(Stream::compute, logprobs, logprobs_.data, count * sizeof(float));
+  const auto* ids = reinterpret_cast<const int32_t*>(download_staging_.data());
+  const auto* logprobs = reinterpret_cast<const float*>(download_staging_.data() + logprobs_at);
+  device_.copy_to_host_async(Stream::compute, download_staging_.data(), results_,
+                             logprobs_at + results.logprobs.bytes());
   done_->record(Stream::compute);
   done_->wait();
   std::vector<SampleResult> all;

@@ -50,8 +50,12 @@ class TokenSampler {
   std::vector<SampleResult> run(ops::Context& context, const Tensor& logits, std::span<const SampleRequest> wanted);
 
  private:
+  struct Results {
+    Tensor chosen, logprobs;  // [R, 1 + number of top log-probabilities], i32 and f32
+  };
+
   void sample_rows(ops::Context& context, const Tensor& logits, std::span<const SampleRequest> wanted, int64_t first,
-                   int64_t num_top);
+                   const Results& results);
   void upload(const Tensor& tensor, int64_t elements);
   template <class T>
   T* on_host(const Tensor& tensor) const;
@@ -59,7 +63,7 @@ class TokenSampler {
   Device& device_;
   int64_t vocab_;
   Tensor scales_, cuts_, offsets_, edit_ids_, edit_values_, masks_;  // sized for the max rows, contiguous
-  Tensor chosen_, logprobs_;                                         // [R, 1 + max_top_logprobs]
+  void* results_ = nullptr;  // of a run, one table after the other: they are downloaded together
   PinnedBuffer upload_staging_, download_staging_;
   std::unique_ptr<Event> done_;
 };

@@ -12,6 +12,7 @@
 #include "ops/attention_bytes.h"
 #include "ops/elementwise.h"
 #include "ops/rope.h"
+#include "ops/rope_kv_store.h"
 
 namespace ingot::nn {
 
@@ -119,7 +120,7 @@ std::array<ops::ColumnsAttributes, 3> Attention::columns() const {
   return {{{.width = queries}, {.width = keys, .offset = queries}, {.width = keys, .offset = queries + keys}}};
 }
 
-// Fills state.q, k and v, with norms and rope applied.
+// Fills state.q, k and v, with norms applied.
 void Attention::project(Pass& pass, BlockState& state) const {
   const Tensor& raw_q = q_norm ? state.q_input : state.q;
   const Tensor& raw_k = k_norm ? state.k_input : state.k;
@@ -145,7 +146,6 @@ void Attention::project(Pass& pass, BlockState& state) const {
   }
   if (q_norm) q_norm.forward(pass, rows_of(q_norm, state.q), state.q_statistics, rows_of(q_norm, raw_q));
   if (k_norm) k_norm.forward(pass, rows_of(k_norm, state.k), state.k_statistics, rows_of(k_norm, raw_k));
-  rotate(pass, state.q, state.k, false);
 }
 
 void Attention::rotate(Pass& pass, const Tensor& queries, const Tensor& keys, bool inverse) const {
@@ -215,16 +215,22 @@ void Attention::attend(Pass& pass, BlockState& state) const {
   pass.cp->to_rows(pass.ops, state.attention_context, context, attributes.heads);
 }
 
-void Attention::forward(Pass& pass, const Tensor& out, BlockState& state, bool accumulate) const {
+void Attention::forward(Pass& pass, const Tensor& out, BlockState& state, const Tensor& residual) const {
   project(pass, state);
   if (pass.cache) {
     const ops::KvPages& pages = pass.cache->layers[static_cast<size_t>(layer)];
-    ops::kv_store(pass.ops, pages, state.k, state.v, pass.cache->slots);
+    if (frequencies) {
+      ops::rope_kv_store(pass.ops, state.q, pages, state.k, state.v, pass.batch.positions, frequencies,
+                         pass.cache->slots, {.heads = attributes.heads, .kv_heads = attributes.kv_heads});
+    } else {
+      ops::kv_store(pass.ops, pages, state.k, state.v, pass.cache->slots);
+    }
     ops::paged_attention(pass.ops, state.attention_context, state.q, pages, pass.cache->layout, attributes);
   } else {
+    rotate(pass, state.q, state.k, false);
     attend(pass, state);
   }
-  if (out) o.forward(pass, out, state.attention_context, accumulate);
+  if (out) o.forward(pass, out, state.attention_context, residual);
 }
 
 void Attention::attend_to_gathered_backward(Pass& pass, const Gradients& gradients, const Tensor& dcontext,

@@ -23,12 +23,12 @@ struct Attention {
   ops::AttentionAttributes attributes;
 
   // Fills state.q .. state.lse from state.attention_normed, which has all rows here. out [T, H] = o(attended), or this
-  // rank's rows of it (nn/row_exchange.h), added to out with `accumulate`;
-  // out is absent when only the state is to be filled. With a KV cache in the pass, the new keys and values are stored
-  // there and attention reads from there. With Pass::cp, state.q and lse become those of this rank's heads, in the
-  // memory of theirs; so do k and v, except where ranks share heads. With Pass::key_values and Pass::ring, state.lse
-  // has one matrix [Q, T / 2] for each chunk.
-  void forward(Pass& pass, const Tensor& out, BlockState& state, bool accumulate) const;
+  // rank's rows of it (nn/row_exchange.h), plus `residual` unless it is absent (as in Linear::forward); out is absent
+  // when only the state is to be filled. With a KV cache in the pass, the new keys and values are stored there and
+  // attention reads from there. With Pass::cp, state.q and lse become those of this rank's heads, in the memory of
+  // theirs; so do k and v, except where ranks share heads. With Pass::key_values and Pass::ring, state.lse has one
+  // matrix [Q, T / 2] for each chunk.
+  void forward(Pass& pass, const Tensor& out, BlockState& state, const Tensor& residual) const;
 
   // dout [T, H]: the gradient of o(attended); not modified. dnormed [T, H], or this rank's rows of it, is assigned the
   // gradient of state.attention_normed; absent when no gradient is needed below. Overwrites state.q and state.k.

@@ -9,11 +9,12 @@ namespace ingot::nn {
 
 namespace {
 
-// out = residual + norm(result).
+// out = residual + norm(result). If `out` is the residual, `result` is overwritten.
 void add_normed(Pass& pass, const Tensor& out, const Tensor& residual, const Norm& norm,
                 const NormStatistics& statistics, const Tensor& result) {
-  norm.forward(pass, out, statistics, result);
-  ops::add(pass.ops, out, out, residual);
+  const Tensor& normed = out.data == residual.data ? result : out;
+  norm.forward(pass, normed, statistics, result);
+  ops::add(pass.ops, out, normed, residual);
 }
 
 // The state with all rows of what attention or MLP reads, in scratch memory (nn/row_exchange.h).
@@ -27,26 +28,28 @@ BlockState with_all_rows(Pass& pass, const BlockState& state, Tensor BlockState:
 
 void Block::forward(Pass& pass, const Tensor& out, BlockState& state) const {
   attention_norm.forward(pass, state.attention_normed, state.attention_statistics, state.input);
+  // Before anything is added to the residual, which may be in place.
+  if (parallel) mlp_norm.forward(pass, state.mlp_normed, state.mlp_statistics, state.input);
   const Tensor& middle = parallel ? out : state.middle;
-  if (middle && !post_attention_norm) ops::scale(pass.ops, middle, state.input, 1);
   {
     const Arena::Scope scope(pass.ops.scratch);
     BlockState all = with_all_rows(pass, state, &BlockState::attention_normed);
-    attention.forward(pass, post_attention_norm ? state.attention_out : middle, all, !post_attention_norm);
+    attention.forward(pass, post_attention_norm ? state.attention_out : middle, all,
+                      post_attention_norm ? Tensor{} : state.input);
   }
   if (post_attention_norm)
     add_normed(pass, middle, state.input, post_attention_norm, state.post_attention_statistics, state.attention_out);
 
-  mlp_norm.forward(pass, state.mlp_normed, state.mlp_statistics, parallel ? state.input : state.middle);
-  if (out && !parallel && !post_mlp_norm) ops::scale(pass.ops, out, state.middle, 1);
+  if (!parallel) mlp_norm.forward(pass, state.mlp_normed, state.mlp_statistics, state.middle);
   const Tensor& result = post_mlp_norm ? state.mlp_out : out;
+  const Tensor residual = post_mlp_norm ? Tensor{} : middle;
   {
     const Arena::Scope scope(pass.ops.scratch);
     BlockState all = with_all_rows(pass, state, &BlockState::mlp_normed);
     if (experts) {
-      experts.forward(pass, result, all, !post_mlp_norm);
+      experts.forward(pass, result, all, residual);
     } else {
-      mlp.forward(pass, result, all, !post_mlp_norm);
+      mlp.forward(pass, result, all, residual);
     }
   }
   if (post_mlp_norm) add_normed(pass, out, state.middle, post_mlp_norm, state.post_mlp_statistics, state.mlp_out);

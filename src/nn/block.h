@@ -24,8 +24,8 @@ struct Block {
   Norm post_mlp_norm;
   bool parallel = false;
 
-  // Computes out [T, H] from state.input and fills the rest of `state`. out may not be state.input; absent when only
-  // the state is to be filled.
+  // Computes out [T, H] from state.input and fills the rest of `state`; absent when only the state is to be filled.
+  // Where no backward follows, out, state.middle and state.input may be the same tensor.
   void forward(Pass& pass, const Tensor& out, BlockState& state) const;
 
   // Recomputes the tensors that `recompute` did not keep.

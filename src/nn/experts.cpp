@@ -188,7 +188,7 @@ ExpertGroups Experts::groups(Pass& pass, const BlockState& state) const {
   return groups;
 }
 
-void Experts::forward(Pass& pass, const Tensor& out, BlockState& state, bool accumulate) const {
+void Experts::forward(Pass& pass, const Tensor& out, BlockState& state, const Tensor& residual) const {
   router.forward(pass, state.router, state.mlp_normed);
   ops::moe_route(pass.ops, state.topk_ids, state.topk_weights, state.router);
   pass.ep != nullptr ? forward_exchanged(pass, state) : forward_here(pass, state);
@@ -200,19 +200,22 @@ void Experts::forward(Pass& pass, const Tensor& out, BlockState& state, bool acc
   const Arena::Scope scope(pass.ops.scratch);
   if (whole) {
     const Tensor all = memory_of_all_rows(pass, out, state.mlp_normed.rows());
-    if (all.data == out.data) return combine(out, accumulate);
+    if (all.data == out.data) {
+      if (residual && residual.data != out.data) ops::scale(pass.ops, out, residual, 1);
+      return combine(out, static_cast<bool>(residual));
+    }
     // Added in the same rounding as without sequence parallelism.
     pass.ops.device.fill_zero(all.data, all.bytes());
     const Tensor own = own_rows(pass, all);
-    if (accumulate) ops::scale(pass.ops, own, out, 1);
-    combine(all, accumulate);
+    if (residual) ops::scale(pass.ops, own, residual, 1);
+    combine(all, static_cast<bool>(residual));
     return ops::scale(pass.ops, out, own, 1);
   }
-  const Tensor sum = accumulate ? pass.ops.scratch.allocate(out.dtype, out.shape) : out;
+  const Tensor sum = residual ? pass.ops.scratch.allocate(out.dtype, out.shape) : out;
   const Tensor all = memory_of_all_rows(pass, sum, state.mlp_normed.rows());
   combine(all, false);
   sum_to_own_rows(pass, sum, all);
-  if (accumulate) ops::add(pass.ops, out, out, sum);
+  if (residual) ops::add(pass.ops, out, residual, sum);
 }
 
 void Experts::forward_here(Pass& pass, BlockState& state) const {
@@ -256,7 +259,7 @@ void Experts::forward_by_expert(Pass& pass, const HostGroups& groups, BlockState
   for_experts(pass, groups, [&](size_t e, Pass& own, int64_t begin, int64_t end) {
     BlockState part = part_of(state, static_cast<bool>(mlps_[e].gate), begin, end);
     if (pass.tp.sliced()) {
-      mlps_[e].forward(own, state.expert_out.slice(begin, end), part, false);
+      mlps_[e].forward(own, state.expert_out.slice(begin, end), part);
     } else {
       mlps_[e].forward_part(own, state.expert_out.slice(begin, end), part);
     }

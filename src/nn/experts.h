@@ -32,11 +32,10 @@ struct Experts {
   // router otherwise.
   bool is_grouped(const Pass& pass) const;
 
-  // Fills the members of `state` from `router` to `expert_out` (of ranks that do not sum in slices: their
-  // parts), from state.mlp_normed. out [T, H] = the sum of the
-  // selected experts' results times their router weights, or is increased by it with `accumulate`; `out` is absent when
-  // only the state is to be filled.
-  void forward(Pass& pass, const Tensor& out, BlockState& state, bool accumulate) const;
+  // Fills the members of `state` from `router` to `expert_out` (of ranks that do not sum in slices: their parts), from
+  // state.mlp_normed. out [T, H] = the sum of the selected experts' results times their router weights, plus `residual`
+  // unless it is absent (as in Linear::forward); `out` is absent when only the state is to be filled.
+  void forward(Pass& pass, const Tensor& out, BlockState& state, const Tensor& residual) const;
   // For activation recomputation: fills only state.grouped and state.activated, from state.mlp_normed, gate and up. Not
   // with expert parallelism: state.grouped is saved, and backward fills state.activated.
   void recompute_activations(Pass& pass, BlockState& state) const;

@@ -11,7 +11,6 @@
 #include "ops/elementwise.h"
 #include "ops/linear_fp8.h"
 #include "ops/linear_fp8_bytes.h"
-#include "ops/linear_group.h"
 #include "ops/linear_int8.h"
 #include "ops/linear_int8_bytes.h"
 #include "ops/linear_low_rank.h"
@@ -182,21 +181,21 @@ std::vector<spec::Range> Linear::outputs_of(const Pass& pass, int64_t slice) con
 
 bool Linear::in_int8(const Pass& pass) const { return pass.int8_activations && ops::has_linear_int8(weight.storage); }
 
-void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const {
-  if (sums_slices(pass)) return forward_sliced(pass, y, x, accumulate);
-  if (!sums_over_ranks(pass)) return forward_part(pass, y, x, accumulate);
+void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, const Tensor& residual) const {
+  if (sums_slices(pass)) return forward_sliced(pass, y, x, residual);
+  if (!sums_over_ranks(pass)) return forward_part(pass, y, x, residual);
   const Arena::Scope scope(pass.ops.scratch);
-  const Tensor sum = accumulate ? pass.ops.scratch.allocate(y.dtype, y.shape) : y;
+  const Tensor sum = residual ? pass.ops.scratch.allocate(y.dtype, y.shape) : y;
   const Tensor all = memory_of_all_rows(pass, sum, x.rows());
-  forward_part(pass, all, x, false);
+  forward_part(pass, all, x);
   sum_to_own_rows(pass, sum, all);
-  if (accumulate) ops::add(pass.ops, y, y, sum);
+  if (residual) ops::add(pass.ops, y, residual, sum);
 }
 
-void Linear::forward_sliced(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const {
+void Linear::forward_sliced(Pass& pass, const Tensor& y, const Tensor& x, const Tensor& residual) const {
   Arena& scratch = pass.ops.scratch;
   const Arena::Scope scope(scratch);
-  const bool in_place = y.dtype == DType::f32 && !accumulate && y.shape[0] == x.rows();
+  const bool in_place = y.dtype == DType::f32 && !residual && y.shape[0] == x.rows();
   const Tensor sum = in_place ? y : scratch.allocate(DType::f32, Shape{x.rows(), y.shape[1]});
   {
     const Arena::Scope inner(scratch);
@@ -210,9 +209,9 @@ void Linear::forward_sliced(Pass& pass, const Tensor& y, const Tensor& x, bool a
   add_terms(pass, sum, x, nullptr);
   if (in_place) return;
   const Tensor own = y.shape[0] == x.rows() ? sum : own_rows(pass, sum);
-  const Tensor rounded = !accumulate ? y : y.dtype == DType::f32 ? own : scratch.allocate(y.dtype, y.shape);
+  const Tensor rounded = !residual ? y : y.dtype == DType::f32 ? own : scratch.allocate(y.dtype, y.shape);
   if (rounded.data != own.data) ops::scale(pass.ops, rounded, own, 1);
-  if (accumulate) ops::add(pass.ops, y, y, rounded);
+  if (residual) ops::add(pass.ops, y, residual, rounded);
 }
 
 Weight Linear::backward_weight(Pass& pass, DType type) const {
@@ -222,10 +221,11 @@ Weight Linear::backward_weight(Pass& pass, DType type) const {
   return weight_of(decoded);
 }
 
-void Linear::forward_part(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const {
+void Linear::forward_part(Pass& pass, const Tensor& y, const Tensor& x, const Tensor& residual) const {
   const auto linear = in_fp8(pass) ? ops::linear_fp8 : in_int8(pass) ? ops::linear_int8 : ops::linear;
   ops::LinearAttributes attributes = linear_attributes(pass);
-  attributes.accumulate = accumulate;
+  attributes.accumulate = residual && residual.data == y.data;
+  if (!attributes.accumulate) attributes.residual = residual;
   const AdapterSegment* whole = in_fp8(pass) || in_int8(pass) ? nullptr : whole_segment(pass, parameter, x.rows());
   if (whole) {
     const Arena::Scope scope(pass.ops.scratch);
@@ -239,24 +239,39 @@ void Linear::forward_part(Pass& pass, const Tensor& y, const Tensor& x, bool acc
   add_terms(pass, y, x, whole);
 }
 
+bool Linear::are_grouped(const Pass& pass, std::span<const Linear* const> layers, int64_t rows) {
+  const bool int8 = layers.front()->in_int8(pass);
+  return pass.cache != nullptr && std::ranges::all_of(layers, [&](const Linear* layer) {
+           return !layer->in_fp8(pass) && !layer->row_parallel && layer->in_int8(pass) == int8 &&
+                  (int8 || !whole_segment(pass, layer->parameter, rows));
+         });
+}
+
+bool Linear::are_gemms(const Pass& pass, std::span<const Linear* const> layers, int64_t rows) {
+  return are_grouped(pass, layers, rows) && std::ranges::all_of(layers, [&](const Linear* layer) {
+           return !layer->bias && (!pass.lora || pass.lora->ranks[layer->parameter] == 0) &&
+                  std::ranges::none_of(pass.adapters, [&](const AdapterSegment& segment) {
+                    return layer_of(segment, layer->parameter) != nullptr;
+                  });
+         });
+}
+
+ops::LinearGroupAttributes Linear::group_attributes(const Pass& pass, const Linear& first) {
+  return {.linear = linear_attributes(pass), .int8_activations = first.in_int8(pass)};
+}
+
 void Linear::forward_each(Pass& pass, std::span<const Linear* const> layers, std::span<const Tensor> y,
                           const Tensor& x) {
   std::array<Weight, 3> weights;
   if (layers.size() > weights.size()) {
     throw_error(ErrorKind::internal, "{} linear layers with one input; at most {}", layers.size(), weights.size());
   }
-  const bool int8 = layers.front()->in_int8(pass);
-  const bool together = pass.cache != nullptr && std::ranges::all_of(layers, [&](const Linear* layer) {
-                          return !layer->in_fp8(pass) && !layer->row_parallel && layer->in_int8(pass) == int8 &&
-                                 (int8 || !whole_segment(pass, layer->parameter, x.rows()));
-                        });
-  if (!together) {
+  if (!are_grouped(pass, layers, x.rows())) {
     for (size_t i = 0; i < layers.size(); ++i) layers[i]->forward(pass, y[i], x);
     return;
   }
   std::ranges::transform(layers, weights.begin(), [](const Linear* layer) { return layer->weight; });
-  ops::linear_group(pass.ops, y, x, std::span(weights).first(layers.size()),
-                    {.linear = linear_attributes(pass), .int8_activations = int8});
+  ops::linear_group(pass.ops, y, x, std::span(weights).first(layers.size()), group_attributes(pass, *layers.front()));
   for (size_t i = 0; i < layers.size(); ++i) layers[i]->add_terms(pass, y[i], x, nullptr);
 }
 
@@ -426,8 +441,9 @@ size_t Linear::backward_sliced_bytes(int64_t rows, int64_t out, int64_t in, cons
 
 size_t Linear::bytes(int64_t rows, int64_t out, int64_t in, const PassShape& shape, bool may_fp8) {
   // In an fp8 pass, weights of another type than the activations are already in fp8.
-  size_t base = shape.fp8 && may_fp8 ? ops::linear_fp8_bytes(rows, out, in, !shape.decoded)
-                                     : ops::linear_bytes(rows, out, in, size_of(shape.activation), shape.decoded);
+  size_t base = shape.fp8 && may_fp8
+                    ? ops::linear_fp8_bytes(rows, out, in, !shape.decoded, shape.host_visible)
+                    : ops::linear_bytes(rows, out, in, size_of(shape.activation), shape.decoded, shape.host_visible);
   if (shape.int8_activations) base = std::max(base, ops::linear_int8_bytes(rows, in));
   const int64_t rank = shape.adapter_rank;
   const size_t low_rank = shape.lora_batch ? 0 : 2 * shape.matrix_bytes(rows, rank) + shape.matrix_bytes(rows, in);

@@ -6,6 +6,7 @@
 
 #include "nn/pass.h"
 #include "nn/row_exchange.h"
+#include "ops/linear_group.h"
 #include "spec/slice.h"
 #include "tensor/weight.h"
 
@@ -36,13 +37,21 @@ struct Linear {
 
   explicit operator bool() const { return static_cast<bool>(weight); }
 
-  // y [T, O] = x [T, I] W^T + b, plus the adapter of each segment. Added to y with `accumulate`. Of a row-parallel
-  // layer y may be this rank's rows alone (nn/row_exchange.h).
-  void forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate = false) const;
+  // y [T, O] = x [T, I] W^T + b, plus the adapter of each segment, plus `residual` [T, O] unless it is absent, which is
+  // y itself or does not overlap with it. Of a row-parallel layer y and the residual may be this rank's rows alone
+  // (nn/row_exchange.h).
+  void forward(Pass& pass, const Tensor& y, const Tensor& x, const Tensor& residual = {}) const;
 
-  // y = x W^T with the bias and the terms of adapters; where inputs are split, this rank's part of it, of which one
-  // rank's has the bias, and which the caller sums over the ranks. Added to y with `accumulate`.
-  void forward_part(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const;
+  // The same without a sum over ranks: where inputs are split, this rank's part of the result, of which one rank's has
+  // the bias, and which the caller sums.
+  void forward_part(Pass& pass, const Tensor& y, const Tensor& x, const Tensor& residual = {}) const;
+
+  // Whether forward_each of these layers is one group of gemms (ops/linear_group.h), in serving; and whether it is that
+  // alone, without biases and adapters.
+  static bool are_grouped(const Pass& pass, std::span<const Linear* const> layers, int64_t rows);
+  static bool are_gemms(const Pass& pass, std::span<const Linear* const> layers, int64_t rows);
+  // The attributes of such a group.
+  static ops::LinearGroupAttributes group_attributes(const Pass& pass, const Linear& first);
 
   // The same as forward of each of at most three layers, to y[i].
   static void forward_each(Pass& pass, std::span<const Linear* const> layers, std::span<const Tensor> y,
@@ -81,7 +90,7 @@ struct Linear {
  private:
   bool in_fp8(const Pass& pass) const { return fp8 && pass.fp8; }
   bool in_int8(const Pass& pass) const;
-  void forward_sliced(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const;
+  void forward_sliced(Pass& pass, const Tensor& y, const Tensor& x, const Tensor& residual) const;
   // The weight that is multiplied with gradients of dtype `type`: in a row-parallel layer that is summed in slices
   // decoded as a whole, in scratch memory, so that the order of sums does not depend on the number of inputs here.
   Weight backward_weight(Pass& pass, DType type) const;

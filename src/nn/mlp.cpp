@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "nn/row_exchange.h"
+#include "ops/linear_glu.h"
 
 namespace ingot::nn {
 
@@ -14,10 +15,15 @@ void Mlp::recompute_activations(Pass& pass, BlockState& state) const {
   }
 }
 
-// Sets state.gate, up and activated.
+// Sets state.activated and, where a backward follows, state.gate and up.
 void Mlp::fill(Pass& pass, BlockState& state) const {
   if (gate) {
     const Linear* const layers[] = {&gate, &up};
+    if (Linear::are_gemms(pass, layers, state.mlp_normed.rows())) {
+      return ops::linear_glu(pass.ops, state.activated, state.mlp_normed,
+                             {gate.weight, up.weight, state.gate, state.up},
+                             {Linear::group_attributes(pass, gate), activation});
+    }
     const Tensor outputs[] = {state.gate, state.up};
     Linear::forward_each(pass, layers, outputs, state.mlp_normed);
   } else {
@@ -26,14 +32,14 @@ void Mlp::fill(Pass& pass, BlockState& state) const {
   recompute_activations(pass, state);
 }
 
-void Mlp::forward(Pass& pass, const Tensor& out, BlockState& state, bool accumulate) const {
+void Mlp::forward(Pass& pass, const Tensor& out, BlockState& state, const Tensor& residual) const {
   fill(pass, state);
-  if (out) down.forward(pass, out, state.activated, accumulate);
+  if (out) down.forward(pass, out, state.activated, residual);
 }
 
 void Mlp::forward_part(Pass& pass, const Tensor& out, BlockState& state) const {
   fill(pass, state);
-  down.forward_part(pass, out, state.activated, false);
+  down.forward_part(pass, out, state.activated);
 }
 
 void Mlp::backward_activations(Pass& pass, const Tensor& dout, BlockState& state) const {

@@ -12,9 +12,10 @@ struct Mlp {
   Linear up, down;
   ops::Activation activation = ops::Activation::silu;
 
-  // Fills state.gate, up and activated from state.mlp_normed. out [T, H] = down(activated), added to out with
-  // `accumulate`; absent when only the state is to be filled.
-  void forward(Pass& pass, const Tensor& out, BlockState& state, bool accumulate) const;
+  // Fills state.activated and, where a backward follows, state.gate and up, from state.mlp_normed. out [T, H] =
+  // down(activated), plus `residual` unless it is absent (as in Linear::forward); absent when only the state is to be
+  // filled.
+  void forward(Pass& pass, const Tensor& out, BlockState& state, const Tensor& residual = {}) const;
   // The same without the sum over tensor-parallel ranks: out is this rank's part.
   void forward_part(Pass& pass, const Tensor& out, BlockState& state) const;
   // Fills only state.activated, from state.gate and up.

@@ -102,7 +102,7 @@ void loss_of_piece(Pass& pass, const Head& head, const Tensor& losses, const Ten
 }  // namespace
 
 void NextTokenLoss::compute(Pass& pass, const Head& head, const Tensor& dnormed, const Tensor& normed) const {
-  const int64_t chunk = spec::loss_chunk(head.vocabulary);
+  const int64_t chunk = spec::loss_chunk(head.vocabulary, pass.ops.device.host_visible());
   const std::vector<int64_t> whole = {0, normed.rows()};
   const std::vector<int64_t>& units = pass.training ? pass.training->accumulation_offsets : whole;
   for (size_t unit = 0; unit + 1 < units.size(); ++unit) {
@@ -119,7 +119,7 @@ void NextTokenLoss::compute(Pass& pass, const Head& head, const Tensor& dnormed,
 }
 
 size_t NextTokenLoss::bytes(const spec::ModelSpec& model, const PassShape& shape, bool training) {
-  const int64_t rows = std::min(shape.tokens, spec::loss_chunk(model.vocab));
+  const int64_t rows = std::min(shape.tokens, spec::loss_chunk(model.vocab, shape.host_visible));
   const int64_t columns = (model.vocab + shape.tp - 1) / shape.tp;  // the largest part
   const size_t wide = Arena::footprint(DType::f32, Shape{rows, columns});
   size_t logits = wide;

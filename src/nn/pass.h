@@ -73,7 +73,8 @@ class KeyValueRing;
 class RowExchange;
 
 // Training only. An accumulation unit is `determinism_unit` packed sequences, or one of equal parts of them
-// (BatchUploader::Share::slices), whose gradient is added as one contribution.
+// (BatchUploader::Share::slices), or all of the micro-batch (train::gradient_unit), whose gradient is added as one
+// contribution.
 struct Training {
   GradientAccumulator& accumulator;
   std::vector<int64_t> accumulation_offsets;  // [U + 1]: unit u is rows [u] .. [u + 1]
@@ -169,8 +170,10 @@ struct PassShape {
   spec::CpCommType cp_comm_type = spec::CpCommType::a2a;  // Pass::cp, key_values or ring
   int64_t pp = 1;                                         // in inference: stages of a pipeline
   int threads = 1;
-  bool lora_batch = false;    // adapters are in Pass::lora, whose op needs no low-rank tensors
-  bool host_visible = false;  // Device::host_visible: a mixture computes one expert after another (nn/experts.h)
+  bool lora_batch = false;  // adapters are in Pass::lora, whose op needs no low-rank tensors
+  // Device::host_visible: a mixture computes one expert after another (nn/experts.h), and weights are decoded in slices
+  // that fit in a cache (ops::decoded_rows).
+  bool host_visible = false;
 
   // The ranks among which the rows of the residual and of norms are divided, and those of one rank, of `rows`.
   int64_t own_ranks() const { return sequence_parallel ? tp : 1; }

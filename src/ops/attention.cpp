@@ -87,6 +87,14 @@ void attention_backward(Context& context, const Tensor& dq, const Tensor& dk, co
   dispatch<AttentionBackward>(context, dq, dk, dv, dout, saved, offsets, attributes);
 }
 
+void check_kv_pages(const char* op, const Context& context, const KvPages& pages, const Tensor& k) {
+  if (k.dtype == DType::f16) {
+    check_pages(op, context, pages, k.shape[1], {DType::f16});
+  } else {
+    check_pages(op, context, pages, k.shape[1], {DType::f32, DType::bf16});
+  }
+}
+
 void kv_store(Context& context, const KvPages& pages, const Tensor& k, const Tensor& v, const Tensor& slots) {
   const char* op = KvStore::name;
   check_rank(op, "k", k, 2);
@@ -94,11 +102,7 @@ void kv_store(Context& context, const KvPages& pages, const Tensor& k, const Ten
   check_device(op, "k", context, k);
   check(op, "v", context, v, k.shape, {k.dtype});
   check(op, "slots", context, slots, {k.shape[0]}, {DType::i32});
-  if (k.dtype == DType::f16) {
-    check_pages(op, context, pages, k.shape[1], {DType::f16});
-  } else {
-    check_pages(op, context, pages, k.shape[1], {DType::f32, DType::bf16});
-  }
+  check_kv_pages(op, context, pages, k);
   if (k.elements() == 0) return;
   dispatch<KvStore>(context, pages, k, v, slots);
 }

@@ -79,6 +79,9 @@ struct KvPages {
   Tensor k, v;  // [P, page, G D], f32, bf16 or f16
 };
 
+// The check of kv_store's pages, for keys and values like k [T, G D].
+void check_kv_pages(const char* op, const Context& context, const KvPages& pages, const Tensor& k);
+
 // Stores k and v [T, G D] of new tokens at slots [T] i32 (slot = page number * page + position in the page), converted
 // to the dtype of the pages; f16 is not converted, so if either dtype is f16 both must be. A slot out of range is
 // ErrorKind::internal; on devices whose memory the host cannot access, its token is skipped instead.

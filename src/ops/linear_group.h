@@ -1,5 +1,5 @@
-// Linear layers with the same input, such as the projections to queries, keys and values, in one op: the threads are
-// woken once, and the input is rounded to 8 bits once.
+// Linear layers with the same input, such as the projections to queries, keys and values, in one op. On CPUs the
+// threads are woken once, and the input is rounded to 8 bits once; on GPUs few tokens take one launch.
 #pragma once
 
 #include <span>

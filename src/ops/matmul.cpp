@@ -1,6 +1,8 @@
 #include "ops/matmul.h"
 
+#include "base/error.h"
 #include "ops/check.h"
+#include "ops/elementwise.h"
 #include "ops/registry.h"
 
 namespace ingot::ops {
@@ -22,15 +24,27 @@ void matmul(Context& context, const Tensor& c, const Tensor& a, const Tensor& b,
   dispatch<Matmul>(context, c, a, b, attributes);
 }
 
+LinearAttributes with_residual_in(Context& context, const Tensor& y, LinearAttributes attributes) {
+  if (!attributes.residual) return attributes;
+  check("linear", "residual", context, attributes.residual, y.shape, {y.dtype});
+  if (attributes.accumulate) throw_error(ErrorKind::internal, "linear: a residual and a sum in y");
+  if (context.device.kind() != DeviceKind::cpu) return attributes;
+  scale(context, y, attributes.residual, 1);
+  attributes.residual = {};
+  attributes.accumulate = true;
+  return attributes;
+}
+
 void linear(Context& context, const Tensor& y, const Tensor& x, const Weight& weight, LinearAttributes attributes) {
   check_linear("linear", context, y, "y", weight.out, x, "x", weight.in, weight, forward_types);
   if (y.elements() == 0) return;
-  dispatch<Linear>(context, y, x, weight, attributes);
+  dispatch<Linear>(context, y, x, weight, with_residual_in(context, y, attributes));
 }
 
 void linear_backward_input(Context& context, const Tensor& dx, const Tensor& dy, const Weight& weight,
                            LinearAttributes attributes) {
   check_linear("linear_backward_input", context, dx, "dx", weight.in, dy, "dy", weight.out, weight, optimizer_types);
+  if (attributes.residual) throw_error(ErrorKind::internal, "linear_backward_input: a residual");
   if (dx.elements() == 0) return;
   dispatch<LinearBackwardInput>(context, dx, dy, weight, attributes);
 }

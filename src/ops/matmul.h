@@ -28,6 +28,9 @@ struct Matmul {
 
 struct LinearAttributes {
   bool accumulate = false;  // add to the output instead of assigning
+  // If not absent, y is the sum of this tensor, of y's shape and dtype, and the layer's result: the bits of copying it to
+  // y and accumulating. It does not overlap with y. Forward only, and not with `accumulate`.
+  Tensor residual = {};
   // A row's bits do not depend on the number of rows. Without it, calls with few rows (up to 2 on CPUs, up to 16 on
   // GPUs) may use another summation order. Up to that limit a row's bits do not depend on the number of rows either, so
   // a sequence that is decoded alone gets the same bits as in a small batch.
@@ -41,6 +44,10 @@ struct LinearAttributes {
 // f32 with any x). Weights stored in another type than x's are decoded to x's dtype (rounded to nearest even), a slice
 // of rows at a time.
 void linear(Context& context, const Tensor& y, const Tensor& x, const Weight& weight, LinearAttributes attributes);
+
+// For implementations of CPUs, which add to y alone: copies a residual to y and returns the attributes that accumulate.
+// On GPUs, whose kernels read it, it returns `attributes`. Errors: internal for a residual that does not fit y.
+LinearAttributes with_residual_in(Context& context, const Tensor& y, LinearAttributes attributes);
 
 struct Linear {
   static constexpr const char* name = "linear";

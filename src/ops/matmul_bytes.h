@@ -6,12 +6,13 @@
 
 namespace ingot::ops {
 
-// Rows of a weight that are decoded at a time.
-int64_t decoded_rows(int64_t out, int64_t in);
+// Rows of a weight [out, in] that are decoded at a time, at most `out`. `host_visible` (here and below):
+// Device::host_visible() of the device, false for GPUs.
+int64_t decoded_rows(int64_t out, int64_t in, bool host_visible);
 
 // Upper bound on the bytes that `linear` or `linear_backward_input` of `tokens` x [out, in] takes from the scratch
 // arena. `decoded`: the weight must be decoded; otherwise it is used in place. Activations have `activation_bytes`
 // bytes per element.
-size_t linear_bytes(int64_t tokens, int64_t out, int64_t in, size_t activation_bytes, bool decoded);
+size_t linear_bytes(int64_t tokens, int64_t out, int64_t in, size_t activation_bytes, bool decoded, bool host_visible);
 
 }  // namespace ingot::ops

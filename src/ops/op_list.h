@@ -21,6 +21,7 @@
   NOUN(grouped_linear) OP(GroupedLinear) OP(GroupedLinearBackwardInput) OP(GroupedWeightGradient)                       \
   NOUN(layer_norm) OP(LayerNorm) OP(LayerNormBackward)                                                                  \
   NOUN(linear_fp8) OP(QuantizeFp8) OP(DequantizeFp8) OP(Fp8Scales) OP(GemmFp8) OP(GemmFp8BackwardInput)                 \
+  NOUN(linear_glu) OP(LinearGlu)                                                                                        \
   NOUN(linear_group) OP(LinearGroup)                                                                                    \
   NOUN(linear_int8) OP(LinearInt8)                                                                                      \
   NOUN(lora) OP(Lora) OP(GroupedLora)                                                                                   \
@@ -31,6 +32,7 @@
   NOUN(muon) OP(MuonMomentum) OP(MuonNormalize) OP(MuonCombine) OP(MuonApply)                                           \
   NOUN(rms_norm) OP(RmsNorm) OP(RmsNormBackward)                                                                        \
   NOUN(rope) OP(Rope)                                                                                                   \
+  NOUN(rope_kv_store) OP(RopeKvStore)                                                                                   \
   NOUN(sampling) OP(Sample)                                                                                             \
   NOUN(sum_parts) OP(SumParts)
 // clang-format on

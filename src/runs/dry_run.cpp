@@ -50,8 +50,9 @@ runtime::Runtime first_runtime(const train::Recipe& recipe, int64_t ranks, const
 
 // The communication of a rank in a step.
 std::string traffic_table(const RunPlan& plan) {
-  const spec::Traffic traffic = train::step_traffic(plan.model, plan.lora, plan.optimizer_types, plan.step, plan.share,
-                                                    plan.weight_units, plan.recipe.batch.global);
+  const spec::Traffic traffic =
+      train::step_traffic(plan.model, plan.lora, plan.optimizer_types, plan.step, plan.share, plan.weight_units,
+                          plan.recipe.batch.global, plan.memory.host_visible);
   if (traffic.sums().empty()) return {};
   std::string text = "  communication of a step\n";
   for (const auto& [kind, sum] : traffic.sums()) {

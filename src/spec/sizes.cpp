@@ -1,5 +1,7 @@
 #include "spec/sizes.h"
 
+#include <algorithm>
+
 namespace ingot::spec {
 
 namespace {
@@ -107,10 +109,10 @@ size_t deferred_gradient_bytes(const ModelSpec& model, Recompute recompute, int6
   return bytes;
 }
 
-int64_t loss_chunk(int64_t vocab) {
-  const int64_t elements = int64_t{1} << 24;
-  const int64_t rows = elements / vocab / 64 * 64;
-  return rows < 64 ? 64 : rows > 1024 ? 1024 : rows;
+int64_t loss_chunk(int64_t vocab, bool host_visible) {
+  const int64_t elements = int64_t{1} << (host_visible ? 24 : 28);
+  const int64_t rows = std::max<int64_t>(64, elements / vocab / 64 * 64);
+  return host_visible ? std::min<int64_t>(1024, rows) : rows;
 }
 
 size_t kv_bytes(const ModelSpec& model, int64_t pages, int64_t page, int64_t element_bytes) {

@@ -41,9 +41,12 @@ SavedBytes saved_bytes(const ModelSpec& model, Recompute recompute, int64_t acti
 size_t deferred_gradient_bytes(const ModelSpec& model, Recompute recompute, int64_t activation_bytes, int64_t tokens,
                                int64_t layers, const ModelShard& shard = {});
 
-// Tokens per chunk of the loss, so that logits take at most 2^24 elements (64 MiB in fp32), but at least 64 and at most
-// 1024: a function of the vocabulary alone, because it determines the order in which the head's gradient is summed.
-int64_t loss_chunk(int64_t vocab);
+// Max tokens per chunk of the loss, a multiple of 64: a function of the vocabulary and the kind of device alone,
+// because it determines the order in which the head's gradient is summed. On devices whose memory the host sees, logits
+// take at most 2^24 elements (64 MiB in fp32) and a chunk has at most 1024 tokens. On GPUs 2^28 elements (1 GiB): with
+// fewer tokens the gradient of the head's input does not fill the device, and that of its weight is read and written
+// too often.
+int64_t loss_chunk(int64_t vocab, bool host_visible);
 
 // Bytes of the paged KV cache: `pages` pages of `page` tokens for every layer.
 size_t kv_bytes(const ModelSpec& model, int64_t pages, int64_t page, int64_t element_bytes);

@@ -92,7 +92,8 @@ class Device {
   // Whether `record` is supported.
   virtual bool replays() const { return false; }
   // Calls `work` and records its ops without running them. `work` may not wait, copy or allocate, and each of its ops
-  // must have run before on this device. ErrorKind::internal, naming the op, when `work` breaks these rules.
+  // must have run before on this device. ErrorKind::internal, naming the op, when `work` breaks these rules. Null,
+  // after a warning, if the driver has not recorded all of it; `replays` is false from then on.
   virtual std::unique_ptr<RecordedGraph> record(FunctionRef<void()> work);
 
   // Names the op that the following work belongs to, for error messages. The strings must be constants.

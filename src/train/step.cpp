@@ -25,8 +25,8 @@ namespace {
 // Maximum contributions of an accumulation unit to a tensor: the output head's gradient arrives once per loss chunk,
 // and the embedding lookup adds one more if tied. With slices the unit has as many parts, each of them with these; and
 // a norm of heads has one of each slice in each part.
-int64_t contributions(const spec::ModelSpec& model, const StepSettings& settings, int64_t slices) {
-  const int64_t chunk = spec::loss_chunk(model.vocab);
+int64_t contributions(const spec::ModelSpec& model, const StepSettings& settings, int64_t slices, bool host_visible) {
+  const int64_t chunk = spec::loss_chunk(model.vocab, host_visible);
   const int64_t part = settings.accumulation_unit * settings.sequence_length / slices;
   return slices * std::max((part + chunk - 1) / chunk + 1, slices);
 }
@@ -62,7 +62,7 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
   if (optimizer_state.ranges()) {
     accumulator_ = std::make_unique<FixedPointAccumulator>(
         optimizer_state, context_, gradient_sync_,
-        settings.accumulation_units * contributions(model.spec, settings, share.sum_slices));
+        settings.accumulation_units * contributions(model.spec, settings, share.sum_slices, device.host_visible()));
   } else {
     accumulator_ = std::make_unique<Fp32Accumulator>(optimizer_state, context_, gradient_sync_);
   }

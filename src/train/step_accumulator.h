@@ -67,8 +67,9 @@ class StepAccumulator : public nn::GradientAccumulator {
   std::vector<int> ended_chunks_;
 };
 
-// Adds the units' contributions in fp32, for each tensor in the order of the units. The bits do not depend on how units
-// are grouped into micro-batches, except where ranks shard gradients: there each micro-batch is summed separately. The
+// Adds the contributions in fp32, for each tensor in their order. On CPUs the bits do not depend on how units are
+// grouped into micro-batches, except where ranks shard gradients: there each micro-batch is summed separately. On GPUs
+// they do: a micro-batch is one contribution (gradient_unit in step_schedule.h). The
 // embedding lookup's part of a tied embedding is also summed separately and added at the end. The ranks' sums are added
 // in rank order.
 class Fp32Accumulator : public StepAccumulator {

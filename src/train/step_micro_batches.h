@@ -9,6 +9,7 @@
 #include "nn/next_token_loss.h"
 #include "train/non_finite_locator.h"
 #include "train/step.h"
+#include "train/step_schedule.h"
 
 namespace ingot::train {
 
@@ -133,9 +134,11 @@ class Step::MicroBatches final : public PipelineWork, public nn::PassObserver {
     ++put_;
     if (count == 0) return;
     const StepSettings& s = step_.settings_;
-    const int64_t number = step_.uploader_->put(
-        sequences_.subspan(begin, count), samples_.empty() ? samples_ : samples_.subspan(begin, count),
-        s.sequence_length, s.accumulation_unit, begin < own_ ? losses_ : nullptr);
+    const int64_t unit = gradient_unit(static_cast<int64_t>(count), s, step_.optimizer_state_.share(),
+                                       step_.device_.kind() != DeviceKind::cpu);
+    const int64_t number = step_.uploader_->put(sequences_.subspan(begin, count),
+                                                samples_.empty() ? samples_ : samples_.subspan(begin, count),
+                                                s.sequence_length, unit, begin < own_ ? losses_ : nullptr);
     if (begin == 0) first_ = number;
   }
 

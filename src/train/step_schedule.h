@@ -15,6 +15,11 @@ int evaluated_at_once(int stages);
 // so some at the end may be empty.
 int micro_batches_of(int64_t sequences, const StepSettings& settings, const ShardSpec& share);
 
+// Consecutive sequences of a micro-batch of `sequences` whose gradient is one contribution to the accumulator: those of
+// an accumulation unit. On GPUs, where sums are in fp32, all of them: their sum is taken inside the gemms, and each
+// gradient is read and written once per micro-batch. `gpu`: whether the device is one.
+int64_t gradient_unit(int64_t sequences, const StepSettings& settings, const ShardSpec& share, bool gpu);
+
 // Whether all data-parallel ranks compute as many micro-batches, some of which may be empty: in a pipeline and from
 // ZeRO stage 2 on each micro-batch, or the end of a schedule, has collective operations.
 bool has_equal_micro_batches(const ShardSpec& share);

@@ -28,8 +28,14 @@ class Counter {
  public:
   Counter(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora, const OptimizerDtypes& types,
           const StepSettings& settings, const ShardSpec& share, std::span<const std::vector<size_t>> units,
-          int64_t sequences)
-      : model_(model), lora_(lora), types_(types), settings_(settings), share_(share), units_(units) {
+          int64_t sequences, bool host_visible)
+      : model_(model),
+        lora_(lora),
+        types_(types),
+        settings_(settings),
+        share_(share),
+        units_(units),
+        host_visible_(host_visible) {
     const int data_parallel = share.data_parallel();
     const auto own = [&](int rank) {
       return rank_sequences(sequences, settings.accumulation_unit, rank, data_parallel).count();
@@ -244,8 +250,10 @@ class Counter {
   void count_loss(int64_t tokens) {
     if (share_.tp() == 1) return;
     gather_rows(tokens, 1);
-    const int64_t unit = settings_.accumulation_unit * settings_.sequence_length / share_.sum_slices;
-    const int64_t chunk = spec::loss_chunk(model_.vocab);
+    const int64_t sequences = tokens * share_.cp / settings_.sequence_length;
+    const int64_t unit =
+        gradient_unit(sequences, settings_, share_, !host_visible_) * settings_.sequence_length / share_.sum_slices;
+    const int64_t chunk = spec::loss_chunk(model_.vocab, host_visible_);
     const int64_t parts = sliced() ? share_.sum_slices : share_.tp();
     // Among all of the micro-batch's rows.
     for (const spec::Range& own :
@@ -325,6 +333,7 @@ class Counter {
   const StepSettings& settings_;
   const ShardSpec& share_;
   std::span<const std::vector<size_t>> units_;
+  bool host_visible_;
   int64_t lowest_ = 0;
   std::vector<int64_t> tokens_;  // of each micro-batch on this rank
   spec::PipelineSchedule schedule_;
@@ -336,8 +345,8 @@ class Counter {
 
 spec::Traffic step_traffic(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora,
                            const OptimizerDtypes& types, const StepSettings& settings, const ShardSpec& share,
-                           std::span<const std::vector<size_t>> units, int64_t sequences) {
-  return Counter(model, lora, types, settings, share, units, sequences).count();
+                           std::span<const std::vector<size_t>> units, int64_t sequences, bool host_visible) {
+  return Counter(model, lora, types, settings, share, units, sequences, host_visible).count();
 }
 
 }  // namespace ingot::train

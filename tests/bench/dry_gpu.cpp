@@ -26,10 +26,10 @@ class DryMatmul : public gpu::MatmulLibrary {
     Launch launch;
     launch.kernel =
         fmt::format("{} {} {} {}{}{}", name_, p.in == DType::u8 ? "fp8" : ingot::name(p.in), ingot::name(p.out),
-                    p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', p.accumulate ? " +=" : "");
+                    p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', p.addend != nullptr ? " +=" : "");
     launch.shape = fmt::format("{}x{}x{}", p.m, p.n, p.k);
     launch.bytes = (m * k + k * n) * static_cast<double>(size_of(p.in)) +
-                   (p.accumulate ? 2 : 1) * m * n * static_cast<double>(size_of(p.out));
+                   (p.addend != nullptr ? 2 : 1) * m * n * static_cast<double>(size_of(p.out));
     launch.flops = 2 * m * n * k;
     launch.is_gemm = true;
     launches_.push_back(std::move(launch));

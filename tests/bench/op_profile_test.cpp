@@ -93,7 +93,7 @@ TEST_F(OpProfileTest, EncodedWeightsCountInTheirStoredForm) {
   cpu::register_ops(registry);
   ThreadPool threads(1);
   constexpr int64_t in = 64;
-  Arena scratch(*device_, ops::linear_bytes(1, 32, in, size_of(DType::f32), true), "scratch");
+  Arena scratch(*device_, ops::linear_bytes(1, 32, in, size_of(DType::f32), true, true), "scratch");
   ops::Context context{*device_, registry, scratch, &threads, &profile_};
   const Tensor enough = tensor(DType::f32, {32, in});
   const auto weight = [&](StorageType storage, int64_t out) {
@@ -165,7 +165,7 @@ TEST_F(OpProfileTest, ALoraLayerHasTheFlopsOfBothGemms) {
        {std::pair(DType::f32, StorageType::f32), std::pair(DType::bf16, StorageType::bf16),
         std::pair(DType::f32, StorageType::q8_0), std::pair(DType::bf16, StorageType::q8_0)}) {
     OpProfile profile(*device_, 0);
-    Arena scratch(*device_, ops::linear_bytes(tokens, out, in, size_of(dtype), true), "scratch");
+    Arena scratch(*device_, ops::linear_bytes(tokens, out, in, size_of(dtype), true, true), "scratch");
     ops::Context context{*device_, registry, scratch, &threads, &profile};
     const Tensor enough = tensor(DType::f32, {out, in});  // for a weight of any storage
     const Weight weight{.storage = storage, .data = enough.data, .out = out, .in = in, .device = device_.get()};

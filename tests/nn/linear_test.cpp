@@ -172,8 +172,10 @@ TEST_P(LinearTest, ForwardAppliesEachRowsAdapter) {
 
   Matrix sum = random_matrix(5, T, O);
   add(expected, exact(sum));
-  layer_.forward(pass, view(sum, Shape{T, O}), view(x_, Shape{T, I}), true);
-  expect_close(sum, expected, "y accumulated");
+  layer_.forward(pass, view(y, Shape{T, O}), view(x_, Shape{T, I}), view(sum, Shape{T, O}));
+  expect_close(y, expected, "y with a residual");
+  layer_.forward(pass, view(sum, Shape{T, O}), view(x_, Shape{T, I}), view(sum, Shape{T, O}));
+  EXPECT_EQ(sum, y);
 }
 
 // The accumulation units [0, 3), [3, 7), [7, 9) split the adapters' segments.

@@ -103,7 +103,7 @@ class LossCase {
   void check(const std::vector<int64_t>& accumulation_offsets) {
     const size_t bytes =
         NextTokenLoss::bytes({.vocab = V, .hidden = H, .final_softcap = static_cast<double>(head_.softcap)},
-                             {.tokens = tokens_, .adapter_rank = 4}, true);
+                             {.tokens = tokens_, .adapter_rank = 4, .host_visible = true}, true);
     Arena scratch(*device_, bytes, "scratch");
     ops::Context context{*device_, registry_, scratch, &threads_};
     const TokenBatch batch;
@@ -229,7 +229,7 @@ TEST(NextTokenLoss, AccumulationUnitsMaySplitAdapterRows) { LossCase(9, {{0, 4},
 
 // A chunk has 1,024 tokens: the second adapter's rows are in both chunks, the third's in the second only.
 TEST(NextTokenLoss, ChunksMaySplitAdapterRows) {
-  ASSERT_EQ(spec::loss_chunk(V), 1024);
+  ASSERT_EQ(spec::loss_chunk(V, true), 1024);
   LossCase(1100, {{10, 900}, {901, 1040}, {1050, 1100}}).check({0, 1100});
 }
 

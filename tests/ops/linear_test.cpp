@@ -49,7 +49,7 @@ class LinearBits : public testing::TestWithParam<std::tuple<DType, StorageType>>
     ThreadPool pool(threads);
     const Tensor part = x.slice(begin, end);
     const Tensor own{keep(part.data, part.bytes()), x.dtype, part.shape, device_.get()};
-    const size_t bytes_needed = std::max(ops::linear_bytes(end - begin, w.out, w.in, size_of(x.dtype), true),
+    const size_t bytes_needed = std::max(ops::linear_bytes(end - begin, w.out, w.in, size_of(x.dtype), true, true),
                                          ops::linear_int8_bytes(end - begin, w.in));
     Arena scratch(*device_, bytes_needed, "scratch");
     Buffer memory(*device_, static_cast<size_t>((end - begin) * w.out) * size_of(x.dtype));
@@ -110,7 +110,7 @@ TEST_P(LinearBits, OfAGroupEqualThoseOfItsLayers) {
       const Tensor x{keep_as(storage_of(dtype), random_values(tokens * in, 2)), dtype, {tokens, in}, device_.get()};
       Arena scratch(
           *device_,
-          std::max(ops::linear_bytes(tokens, 160, in, size_of(dtype), true), ops::linear_int8_bytes(tokens, in)),
+          std::max(ops::linear_bytes(tokens, 160, in, size_of(dtype), true, true), ops::linear_int8_bytes(tokens, in)),
           "scratch");
       for (const int threads : {1, 3}) {
         ThreadPool pool(threads);

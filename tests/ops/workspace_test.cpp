@@ -66,7 +66,7 @@ class CpuWorkspace : public testing::Test {
 TEST_F(CpuWorkspace, IsAllThatOpsTakeOfTheHost) {
   const Tensor slots = zeros(DType::i32, Shape{70});
   const Tensor c = zeros(DType::f32, Shape{130, 200}), y = zeros(DType::f32, Shape{70, 300});
-  Arena scratch(*device_, ops::linear_bytes(70, 300, 1024, 4, true), "scratch");
+  Arena scratch(*device_, ops::linear_bytes(70, 300, 1024, 4, true, true), "scratch");
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const Tensor a = random(dtype, Shape{130, 700}, 1), b = random(dtype, Shape{700, 200}, 2);
     const Tensor at = random(dtype, Shape{700, 130}, 3), x = random(dtype, Shape{70, 1024}, 4);

@@ -1,9 +1,10 @@
-// A simulated GPU that counts allocations, launches and waiting copies. On request it refuses large allocations.
+// A simulated GPU that counts allocations, launches and copies. On request it refuses large allocations.
 #pragma once
 
 #include <limits>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "backend/gpu/sim/sim_device.h"
 #include "base/error.h"
@@ -44,6 +45,7 @@ class CountingGpu : public gpu::GpuDevice {
     inner_->copy_from_host_async(stream, to, from, bytes);
   }
   void copy_to_host_async(Stream stream, void* to, const void* from, size_t bytes) override {
+    ++copies_to_host;
     inner_->copy_to_host_async(stream, to, from, bytes);
   }
   void fill_zero(void* data, size_t bytes) override { inner_->fill_zero(data, bytes); }
@@ -53,6 +55,7 @@ class CountingGpu : public gpu::GpuDevice {
   }
   void launch(const gpu::KernelInfo& kernel, const void* args, gpu::Grid grid, size_t dynamic_shared_bytes) override {
     ++launches;
+    if (kernels != nullptr) kernels->push_back(kernel.name);
     inner_->launch(kernel, args, grid, dynamic_shared_bytes);
   }
   bool replays() const override { return replaying; }
@@ -69,7 +72,9 @@ class CountingGpu : public gpu::GpuDevice {
   bool replaying = true;
   int allocations = 0;     // of device memory, pinned memory and events
   int waiting_copies = 0;  // copies that block the host
+  int copies_to_host = 0;  // those that do not
   int launches = 0;
+  std::vector<std::string>* kernels = nullptr;  // if not null, the names of launched kernels are added
   int recordings = 0;
 
  private:

@@ -30,9 +30,10 @@ class ExpertsOnDevice : public testing::TestWithParam<Job> {
     machine_.device = std::move(device);
   }
 
-  std::unique_ptr<Bench> bench(int64_t micro, spec::Recompute recompute) {
+  std::unique_ptr<Bench> bench(int64_t micro, spec::Recompute recompute, bool bitwise = false) {
     const Job& job = GetParam();
     BenchSettings settings{.activation = job.activation, .recompute = recompute, .micro = micro};
+    settings.types.fixed_point_sums = bitwise;
     if (job.lora) {
       settings.new_adapter = spec::LoraSpec{.rank = 4, .alpha = 8, .dropout = 0.25, .targets = {"all-linear"}};
     }
@@ -40,8 +41,8 @@ class ExpertsOnDevice : public testing::TestWithParam<Job> {
   }
 
   // The losses, and the weights after the steps.
-  std::vector<std::vector<float>> outcome(int64_t micro, spec::Recompute recompute) {
-    const auto made = bench(micro, recompute);
+  std::vector<std::vector<float>> outcome(int64_t micro, spec::Recompute recompute, bool bitwise) {
+    const auto made = bench(micro, recompute, bitwise);
     std::vector<std::vector<float>> all(1);
     for (int64_t s = 1; s <= steps; ++s) {
       const train::StepResult result = made->step->run(s, 1e-3, sequences_, samples);
@@ -70,10 +71,11 @@ TEST_P(ExpertsOnDevice, NoCopyIsWaitedForInAStep) {
   EXPECT_EQ(device_->waiting_copies, copies);
 }
 
-TEST_P(ExpertsOnDevice, MicroBatchAndRecomputingChangeNoBit) {
-  const auto expected = outcome(1, spec::Recompute::none);
-  EXPECT_EQ(outcome(3, spec::Recompute::selective), expected);
-  EXPECT_EQ(outcome(2, spec::Recompute::full), expected);
+TEST_P(ExpertsOnDevice, RecomputingChangesNoBitAndTheMicroBatchNoneOfFixedPointSums) {
+  const auto expected = outcome(1, spec::Recompute::none, true);
+  EXPECT_EQ(outcome(3, spec::Recompute::selective, true), expected);
+  EXPECT_EQ(outcome(2, spec::Recompute::full, true), expected);
+  EXPECT_EQ(outcome(2, spec::Recompute::full, false), outcome(2, spec::Recompute::none, false));
 }
 
 // Names of the trained tensors whose gradient is zero after a step on a sequence of one token, whose router chooses the

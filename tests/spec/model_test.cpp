@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "spec/lora.h"
+#include "spec/sizes.h"
 #include "tests/spec/small_model.h"
 
 namespace ingot::spec {
@@ -89,6 +90,15 @@ TEST(Lora, FactorIsAlphaOverRankOrItsRoot) {
   EXPECT_EQ(lora.factor(), 2);
   lora.rslora = true;
   EXPECT_EQ(lora.factor(), 8);
+}
+
+// At Llama 3's vocabulary: 64 MiB of logits on a CPU, 1 GiB on a GPU.
+TEST(LossChunk, IsLargerOnGpus) {
+  EXPECT_EQ(loss_chunk(128256, true), 128);
+  EXPECT_EQ(loss_chunk(128256, false), 2048);
+  EXPECT_EQ(loss_chunk(1000, true), 1024);
+  EXPECT_EQ(loss_chunk(int64_t{1} << 26, true), 64);
+  EXPECT_EQ(loss_chunk(int64_t{1} << 26, false), 64);
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ void expect_counted(const SmallRun::Settings& settings, const Layout& layout, co
       for (const WeightUnit& unit : run.sharded->units()) units.push_back(gathered_bytes(unit));
     }
     const Traffic planned = step_traffic(run.spec, own.lora, own.types, run.step->settings(),
-                                         run.optimizer_state->share(), units, sequences);
+                                         run.optimizer_state->share(), units, sequences, true);
     const std::string where = fmt::format("{}, tp {}, {} stages, dp {}, cp {}, ep {}, zero {}, rank {}\n{}\n{}", name,
                                           layout.tp, layout.stages, layout.dp, layout.cp, layout.ep, layout.zero,
                                           world.rank(), text_of(planned), text_of(after));

@@ -1,6 +1,7 @@
 #include "ops/linear_group.h"
 
 #include "backend/cpu/ops.h"
+#include "ops/linear_glu.h"
 #include "ops/registry.h"
 
 namespace ingot::cpu {
@@ -10,5 +11,7 @@ void register_linear_group(ops::Registry& registry, Levels levels) {
   register_skinny_group(registry, levels);
   ops::add_linear_group_apart(registry, DeviceKind::cpu);
 }
+
+void register_linear_glu(ops::Registry& registry, Levels) { ops::add_linear_glu_apart(registry, DeviceKind::cpu); }
 
 }  // namespace ingot::cpu

@@ -129,7 +129,7 @@ template <class Body>
 void for_slices(Context& context, const ElementwiseKernels& kernels, const Weight& weight, DType dtype, Body body) {
   if (in_place(weight, dtype)) return body(int64_t{0}, weight, weight.data);
   const Arena::Scope scope(context.scratch);
-  const int64_t most = ops::decoded_rows(weight.out, weight.in);
+  const int64_t most = ops::decoded_rows(weight.out, weight.in, true);
   void* rows = context.scratch.allocate_bytes(static_cast<size_t>(most * weight.in) * size_of(dtype));
   for (int64_t begin = 0; begin < weight.out; begin += most) {
     const Weight slice = weight.slice(begin, std::min(begin + most, weight.out));
@@ -166,7 +166,7 @@ void multiply_backward(Context& context, const Tensor& dx, const Tensor& dy, con
                        bool accumulate) {
   const Arena::Scope scope(context.scratch);
   // A bf16 result that is summed over several slices is accumulated in fp32 until the last one.
-  const bool several = !in_place(weight, dy.dtype) && ops::decoded_rows(weight.out, weight.in) < weight.out;
+  const bool several = !in_place(weight, dy.dtype) && ops::decoded_rows(weight.out, weight.in, true) < weight.out;
   const bool staged = several && dx.dtype != DType::f32;
   const Tensor sums = staged ? context.scratch.allocate(DType::f32, dx.shape) : dx;
   for_slices(context, E, weight, dy.dtype, [&](int64_t begin, const Weight& slice, const void* rows) {

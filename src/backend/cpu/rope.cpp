@@ -1,8 +1,8 @@
-#include "ops/rope.h"
+#include "backend/cpu/simd/rope.h"
 
 #include "backend/cpu/glue.h"
 #include "backend/cpu/ops.h"
-#include "backend/cpu/simd/rope.h"
+#include "ops/rope_kv_store.h"
 
 namespace ingot::cpu {
 namespace {
@@ -51,6 +51,10 @@ void reference(Context& context, const Tensor& y, const Tensor& x, const Tensor&
 }
 
 }  // namespace
+
+void register_rope_kv_store(ops::Registry& registry, Levels) {
+  ops::add_rope_kv_store_apart(registry, DeviceKind::cpu);
+}
 
 void register_rope(ops::Registry& registry, Levels levels) {
   INGOT_ADD_LEVELS(registry, levels.best, ops::Rope, run, rope_kernels);

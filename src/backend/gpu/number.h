@@ -98,21 +98,22 @@ GPU_FN void store_floats(T* address, const Floats<V>& values) {
   }
 }
 
-// to[at], ... (+)= values, where `to` is f32 or T. Summed in fp32, rounded once.
+// to[at], ... = addend[at], ... + values, or the values where `addend` is null. Both are f32, or both T. Summed in fp32,
+// rounded once.
 template <class T, int V>
-GPU_FN void store_or_add_floats(void* to, bool f32, int64_t at, Floats<V> values, bool accumulate) {
-  const auto store = [&](auto* address) {
-    if (accumulate) {
-      const auto before = load_floats<V>(address);
+GPU_FN void store_sum(void* to, const void* addend, bool f32, int64_t at, Floats<V> values) {
+  const auto store = [&](auto* address, const auto* before) {
+    if (addend != nullptr) {
+      const auto added = load_floats<V>(before);
       GPU_UNROLL
-      for (int i = 0; i < V; ++i) values.at[i] = before.at[i] + values.at[i];
+      for (int i = 0; i < V; ++i) values.at[i] = added.at[i] + values.at[i];
     }
     store_floats(address, values);
   };
   if (f32) {
-    store(static_cast<float*>(to) + at);
+    store(static_cast<float*>(to) + at, static_cast<const float*>(addend) + at);
   } else {
-    store(static_cast<T*>(to) + at);
+    store(static_cast<T*>(to) + at, static_cast<const T*>(addend) + at);
   }
 }
 

@@ -1,11 +1,9 @@
 #include "backend/gpu/ops.h"
-#include "ops/linear_group.h"
 
 namespace ingot::gpu {
 
 // CPU only.
 void register_linear_int8(ops::Registry&, DeviceKind) {}
-void register_linear_group(ops::Registry& registry, DeviceKind kind) { ops::add_linear_group_apart(registry, kind); }
 
 void register_ops(ops::Registry& registry, DeviceKind kind) {
 #define INGOT_REGISTER(noun) register_##noun(registry, kind);

@@ -68,6 +68,12 @@ bool alike(const std::vector<spec::SavedTensor>& a, const std::vector<spec::Save
   });
 }
 
+// What a block needs besides the residual where no backward follows.
+std::vector<spec::SavedTensor> unsaved_tensors(std::vector<spec::SavedTensor> tensors) {
+  std::erase_if(tensors, [](const spec::SavedTensor& t) { return t.id == spec::Saved::middle; });
+  return tensors;
+}
+
 // Sets the indices of a layer's parameters among the trainable ones.
 void set_layer(nn::Linear& layer, const std::vector<int>& trainable) {
   layer.weight_trainable = trainable[layer.parameter];
@@ -197,13 +203,13 @@ Tensor Decoder::forward_blocks(nn::Pass& pass, size_t count, const Tensor& input
   Arena& scratch = pass.ops.scratch;
   const int64_t tokens = pass.batch.tokens();
   const Shape shape{tokens / shard_.row_ranks(), spec_.hidden};
-  const Tensor buffers[2] = {scratch.allocate(pass.activation, shape), scratch.allocate(pass.activation, shape)};
+  const Tensor residual = scratch.allocate(pass.activation, shape);  // blocks add to it in place
   if (shard_.first()) {
     begin_layer(pass, -1);
-    embedding_.forward(pass, buffers[0]);
+    embedding_.forward(pass, residual);
   }
   nn::BlockState state;
-  state.input = shard_.first() ? buffers[0] : input;
+  state.input = shard_.first() ? residual : input;
   const size_t begin = scratch.mark();
   for (size_t layer = 0; layer < count; ++layer) {
     if (layer == 0 || !like_previous(layer)) {
@@ -211,9 +217,11 @@ Tensor Decoder::forward_blocks(nn::Pass& pass, size_t count, const Tensor& input
       nn::BlockState other;  // layers of another kind may lack tensors that this one has
       other.input = state.input;
       state = other;
-      state.allocate(scratch, tensors_of(layer, pass.activation), pass.activation, tokens, spec::Recompute::none, true);
+      state.allocate(scratch, unsaved_tensors(tensors_of(layer, pass.activation)), pass.activation, tokens,
+                     spec::Recompute::none, true);
     }
-    const Tensor& output = last && layer + 1 == count ? last : buffers[(layer + 1) % 2];
+    const Tensor& output = last && layer + 1 == count ? last : residual;
+    state.middle = output;
     begin_layer(pass, static_cast<int64_t>(layer));
     blocks_[layer].forward(pass, output, state);
     state.input = output;
@@ -351,7 +359,8 @@ PassBytes decoder_pass_bytes(const spec::ModelSpec& spec, const PassShape& shape
           spec, [&](const spec::LayerSpec& layer) { return nn::Block::forward_bytes(layer, spec.hidden, shape); }),
       nn::Embedding::bytes(spec, shape));
   const size_t state = spec::max_over_layers(spec, [&](const spec::LayerSpec& layer) {
-    return nn::block_state_bytes(spec::block_tensors(spec, layer, activation_bytes, shape.own_ranks()), shape.tokens);
+    return nn::block_state_bytes(
+        unsaved_tensors(spec::block_tensors(spec, layer, activation_bytes, shape.own_ranks())), shape.tokens);
   });
   const size_t backward = spec::max_over_layers(
       spec, [&](const spec::LayerSpec& layer) { return nn::Block::backward_bytes(layer, spec.hidden, shape); });
@@ -363,7 +372,7 @@ PassBytes decoder_pass_bytes(const spec::ModelSpec& spec, const PassShape& shape
   }
   PassBytes bytes;
   const size_t input = shape.pp > 1 ? residual : 0;
-  bytes.forward = std::max(2 * residual + state + block + input, head);
+  bytes.forward = std::max(residual + state + block + input, head);
   bytes.loss_input = nn::all_rows_bytes(shape.tokens, spec.hidden, shape);
   bytes.loss_gradient = shape.matrix_bytes(shape.tokens, spec.hidden);
   bytes.backward = std::max(

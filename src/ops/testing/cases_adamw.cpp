@@ -133,7 +133,7 @@ OpCase sum_squares_case(int64_t n, bool accumulate = false) {
     conditions[0].sum = {std::abs(before) + std::abs(v[0][0] - before)};
   };
   c.length = n + 1;
-  c.scratch = [n](int) { return ops::sum_squares_bytes(n); };
+  c.scratch = [n](int, bool) { return ops::sum_squares_bytes(n); };
   c.flops = 2.0 * static_cast<double>(n);
   c.bytes = 4.0 * static_cast<double>(n);
   return c;

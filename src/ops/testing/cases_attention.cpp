@@ -247,7 +247,7 @@ OpCase forward_case(DType dtype, const std::vector<int64_t>& lengths, Heads head
     allow_narrow_factors(conditions[0], dtype, heads.result_type(dtype));
   };
   c.length = tokens + heads.d;
-  c.scratch = [tokens, heads](int threads) {
+  c.scratch = [tokens, heads](int threads, bool) {
     return ops::attention_bytes(heads.queries(tokens), tokens, heads.q, heads.d, threads);
   };
   c.flops = causal_flops(lengths, heads);
@@ -394,7 +394,7 @@ OpCase backward_case(DType dtype, const std::vector<int64_t>& lengths, Heads hea
                              }});
     }
   }
-  c.scratch = [tokens, heads](int threads) {
+  c.scratch = [tokens, heads](int threads, bool) {
     const int64_t queries = heads.queries(tokens), cut = queries < tokens ? ops::attention_cut_queries : 0;
     return ops::attention_backward_bytes(queries + cut, tokens, heads.q, heads.d, threads);
   };
@@ -484,7 +484,7 @@ OpCase paged_case(DType dtype, const std::vector<int64_t>& queries, const std::v
     });
   };
   c.length = *std::max_element(lengths.begin(), lengths.end()) + heads.d;
-  c.scratch = [=](int threads) { return ops::attention_bytes(tokens, most * page, heads.q, heads.d, threads); };
+  c.scratch = [=](int threads, bool) { return ops::attention_bytes(tokens, most * page, heads.q, heads.d, threads); };
   double keys = 0;
   for (size_t s = 0; s < lengths.size(); ++s) keys += static_cast<double>(lengths[s]);
   c.flops = 4.0 * keys * static_cast<double>(heads.q * heads.d) * static_cast<double>(tokens) /

@@ -64,7 +64,7 @@ OpCase add_case(int64_t n, int32_t range, int bits, bool accumulate, double spec
     v[1][0] = largest;
   };
   c.precision = Precision::exact;
-  c.scratch = [n](int) { return ops::add_fixed_bytes(n); };
+  c.scratch = [n](int, bool) { return ops::add_fixed_bytes(n); };
   c.flops = 2.0 * static_cast<double>(n);
   c.bytes = (accumulate ? 20.0 : 12.0) * static_cast<double>(n);
   return c;

@@ -98,7 +98,9 @@ OpCase linear_case(bool backward, DType result, DType given, StorageType storage
                     }}};
   }
   c.length = k + 1;
-  c.scratch = [=](int) { return ops::linear_bytes(s.max_rows(), s.out, s.in, size_of(given), true); };
+  c.scratch = [=](int, bool host_visible) {
+    return ops::linear_bytes(s.max_rows(), s.out, s.in, size_of(given), true, host_visible);
+  };
   c.flops = 2.0 * static_cast<double>(s.rows() * s.out * s.in);
   c.bytes = static_cast<double>(static_cast<size_t>(s.experts() * s.out) * row_bytes(storage, s.in)) +
             static_cast<double>(s.rows() * k) * static_cast<double>(size_of(given)) +

@@ -195,7 +195,7 @@ OpCase backward_case(DType dtype, int64_t rows, int64_t n, ops::LayerNormBackwar
            }});
     }
   }
-  c.scratch = [rows, n](int) { return ops::layer_norm_bytes(rows, n); };
+  c.scratch = [rows, n](int, bool) { return ops::layer_norm_bytes(rows, n); };
   c.flops = 12.0 * static_cast<double>(rows * n);
   c.bytes =
       (attributes.accumulate_dx ? 4.0 : 3.0) * static_cast<double>(rows * n) * static_cast<double>(size_of(dtype));

@@ -1,5 +1,6 @@
 #include "ops/linear_fp8.h"
 #include "ops/linear_fp8_bytes.h"
+#include "ops/testing/linear_types.h"
 #include "ops/testing/op_table.h"
 #include "tensor/arena.h"
 
@@ -114,7 +115,9 @@ OpCase linear_case(bool backward, DType result, DType given, StorageType storage
     for (const double of_sum : terms) conditions[0].narrow.push_back(0x1p-6 * of_sum);
   };
   c.length = k + 1;
-  c.scratch = [=](int) { return ops::linear_fp8_bytes(s.tokens, s.out, s.in, !is_fp8(storage)); };
+  c.scratch = [=](int, bool host_visible) {
+    return ops::linear_fp8_bytes(s.tokens, s.out, s.in, !is_fp8(storage), host_visible);
+  };
   c.flops = 2.0 * static_cast<double>(s.tokens * s.out * s.in);
   c.bytes = static_cast<double>(static_cast<size_t>(s.out) * row_bytes(storage, s.in)) +
             static_cast<double>(s.tokens * k) * static_cast<double>(size_of(given)) +
@@ -172,7 +175,7 @@ OpCase quantize_case(DType dtype, StorageType storage, int64_t rows, int64_t wid
     multiply_columns(v[0], scales, true);
   };
   c.precision = Precision::exact;
-  c.scratch = [=](int) { return fp8_bytes(rows, width); };
+  c.scratch = [=](int, bool) { return fp8_bytes(rows, width); };
   c.bytes = static_cast<double>(rows * width) * static_cast<double>(2 * size_of(dtype) + 2);
   return c;
 }
@@ -217,6 +220,13 @@ std::vector<OpCase> linear_fp8_cases() {
         cases.push_back(linear_case(backward, result, given, storage, {17, 48, 64}, false));
       }
       cases.push_back(linear_case(backward, result, given, StorageType::fp8_e4m3, {0, 3, 5}, false));
+      if (backward) continue;
+      for (const Sizes& s : {Sizes{3, 35, 33}, Sizes{17, 48, 64}}) {
+        cases.push_back(with_residual(linear_case(false, result, given, StorageType::fp8_e4m3, s, true),
+                                      [](ops::Context& context, const Arguments& a, const Tensor& residual) {
+                                        ops::linear_fp8(context, a[0], a[1], a.weights[2], {.residual = residual});
+                                      }));
+      }
     }
     cases.push_back(linear_case(backward, DType::bf16, DType::bf16, StorageType::fp8_e4m3, {150, 144, 160}, true));
     for (const StorageType storage : {StorageType::fp8_e4m3, StorageType::bf16}) {

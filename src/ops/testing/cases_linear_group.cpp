@@ -62,10 +62,10 @@ OpCase group_case(DType result, DType given, const std::vector<Layer>& layers, i
     }
   };
   c.length = in + 1;
-  c.scratch = [=](int) {
+  c.scratch = [=](int, bool host_visible) {
     size_t bytes = linear_int8_bytes(tokens, in);
     for (const Layer& layer : layers)
-      bytes = std::max(bytes, linear_bytes(tokens, layer.out, in, size_of(given), true));
+      bytes = std::max(bytes, linear_bytes(tokens, layer.out, in, size_of(given), true, host_visible));
     return bytes;
   };
   for (const auto& [out, storage] : layers) {
@@ -92,6 +92,13 @@ std::vector<OpCase> linear_group_cases() {
     cases.push_back(group_case(result, given, {{33, q4_k}}, 1, 256, {.linear = serving}));
     cases.push_back(group_case(result, given, {{150, bf16}, {3, q8_0}, {47, f32}}, 1, 96, {}));
     cases.push_back(group_case(result, given, {{17, q4_0}, {200, q4_0}}, 2, 64, {.linear = {.accumulate = true}}));
+    // On GPUs in one launch, with blocks that have rows of one layer only in part.
+    const StorageType plain = given == DType::f32 ? f32 : given == DType::bf16 ? bf16 : f16;
+    cases.push_back(group_case(result, given, {{150, plain}, {3, plain}, {133, plain}}, 7, 640, {}));
+    cases.push_back(group_case(result, given, {{130, plain}, {130, plain}}, 16, 96, {}));
+    for (const StorageType storage : {q8_0, q4_0, q4_k, q6_k}) {
+      cases.push_back(group_case(result, given, {{70, storage}, {33, storage}, {150, q8_0}}, 3, 768, {}));
+    }
     for (const StorageType storage : {q8_0, q4_0}) {
       cases.push_back(group_case(result, given, {{150, storage}, {3, storage}, {47, storage}}, 1, 96,
                                  {.linear = serving, .int8_activations = true}));

@@ -53,7 +53,7 @@ OpCase linear_case(DType result, DType given, StorageType storage, Sizes s, bool
     }
   };
   c.length = s.in / 32 + 1;
-  c.scratch = [=](int) { return ops::linear_int8_bytes(s.tokens, s.in); };
+  c.scratch = [=](int, bool) { return ops::linear_int8_bytes(s.tokens, s.in); };
   c.flops = 2.0 * static_cast<double>(s.tokens * s.out * s.in);
   c.bytes = static_cast<double>(static_cast<size_t>(s.out) * row_bytes(storage, s.in)) +
             static_cast<double>(s.tokens * s.in) * static_cast<double>(size_of(given)) +

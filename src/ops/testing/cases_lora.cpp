@@ -40,7 +40,7 @@ OpCase lora_case(const Sizes& s) {
     c.operands.push_back({"b", s.dtype, {s.out, rows}, Role::input, normal(0.2)});
   }
   const int64_t adapters = std::ssize(s.ranks);
-  c.scratch = [s, most, adapters](int) {
+  c.scratch = [s, most, adapters](int, bool) {
     return ops::lora_bytes(s.tokens, most) + Arena::footprint(DType::i64, Shape{adapters, layers, 3});
   };
   c.run = [s, most, adapters](ops::Context& context, const Arguments& a) {
@@ -122,7 +122,7 @@ OpCase grouped_lora_case(const GroupedSizes& s) {
     }
   }
   const Shape table_shape{std::ssize(s.ranks), layer_count, 3};
-  c.scratch = [=](int) { return ops::lora_bytes(rows, most) + Arena::footprint(DType::i64, table_shape); };
+  c.scratch = [=](int, bool) { return ops::lora_bytes(rows, most) + Arena::footprint(DType::i64, table_shape); };
   c.run = [=](ops::Context& context, const Arguments& a) {
     const Arena::Scope scope(context.scratch);
     const Tensor entries = context.scratch.allocate(DType::i64, table_shape);

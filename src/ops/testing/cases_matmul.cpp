@@ -116,7 +116,9 @@ OpCase linear_case(bool backward, DType result, DType given, StorageType storage
                       return y;
                     }}};
   }
-  c.scratch = [=](int) { return ops::linear_bytes(s.tokens, s.out, s.in, size_of(given), decoded(storage, given)); };
+  c.scratch = [=](int, bool host_visible) {
+    return ops::linear_bytes(s.tokens, s.out, s.in, size_of(given), decoded(storage, given), host_visible);
+  };
   c.flops = 2.0 * static_cast<double>(s.tokens * s.out * s.in);
   c.bytes = static_cast<double>(static_cast<size_t>(s.out) * row_bytes(storage, s.in)) +
             static_cast<double>(s.tokens * k) * static_cast<double>(size_of(given)) +
@@ -172,6 +174,22 @@ OpCase low_rank_case(bool backward, DType result, DType given, StorageType stora
   c.flops += 2.0 * static_cast<double>(s.tokens * width * rank);
   c.bytes += static_cast<double>((s.tokens + width) * rank) * static_cast<double>(size_of(given));
   return c;
+}
+
+OpCase residual_case(DType result, DType given, StorageType storage, LinearSizes s, bool prefer_skinny) {
+  return with_residual(
+      linear_case(false, result, given, storage, s, true, prefer_skinny),
+      [=](ops::Context& context, const Arguments& a, const Tensor& residual) {
+        ops::linear(context, a[0], a[1], a.weights[2],
+                    {.residual = residual, .row_invariant = prefer_skinny, .prefer_skinny = prefer_skinny});
+      });
+}
+
+OpCase low_rank_residual_case(DType result, DType given, StorageType storage, LinearSizes s, int64_t rank) {
+  return with_residual(low_rank_case(false, result, given, storage, s, rank, true),
+                       [](ops::Context& context, const Arguments& a, const Tensor& residual) {
+                         ops::linear_low_rank(context, a[0], a[1], a.weights[2], a[3], a[4], {.residual = residual});
+                       });
 }
 
 OpCase dequantize_case(DType dtype, StorageType storage, int64_t out, int64_t in) {
@@ -295,10 +313,16 @@ void add_linears(std::vector<OpCase>& cases, bool backward) {
         cases.push_back(linear_case(false, result, given, storage, {7, 133, in}, false));
         cases.push_back(linear_case(false, result, given, storage, {16, 17, in}, true));
         cases.push_back(linear_case(false, result, given, storage, {13, 61, in}, storage == StorageType::bf16, true));
+        cases.push_back(residual_case(result, given, storage, {7, 133, in}, false));
       }
       cases.push_back(linear_case(false, result, given, StorageType::q4_k, {72, 133, 512}, false));
+      for (const StorageType storage : {StorageType::f32, StorageType::bf16, StorageType::f16, StorageType::q8_0}) {
+        cases.push_back(residual_case(result, given, storage, {33, 72, 64}, false));
+        cases.push_back(residual_case(result, given, storage, {33, 37, 96}, true));
+      }
+      cases.push_back(low_rank_residual_case(result, given, StorageType::bf16, {33, 72, 64}, 8));
     }
-    // Several decoded slices: more rows than ops::decoded_rows returns for this width. Too large for finite
+    // On CPUs several decoded slices: more rows than ops::decoded_rows returns for this width. Too large for finite
     // differences.
     cases.push_back(linear_case(backward, result, given, StorageType::q8_0, {3, 72, 32 * 1031}, true));
     cases.back().gradients.clear();

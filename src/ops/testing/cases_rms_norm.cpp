@@ -136,7 +136,7 @@ OpCase backward_case(DType dtype, int64_t rows, int64_t n, ops::RmsNormBackwardA
                              }});
     }
   }
-  c.scratch = [rows, n](int) { return ops::rms_norm_bytes(rows, n); };
+  c.scratch = [rows, n](int, bool) { return ops::rms_norm_bytes(rows, n); };
   c.flops = 10.0 * static_cast<double>(rows * n);
   c.bytes = 3.0 * static_cast<double>(rows * n) * static_cast<double>(size_of(dtype));
   return c;

@@ -185,7 +185,7 @@ OpCase sampling_case(const Sizes& s) {
     };
   }
   // The op overwrites some inputs, which are copied first.
-  c.scratch = [s, edits](int) {
+  c.scratch = [s, edits](int, bool) {
     return Arena::footprint(DType::f32, Shape{s.rows, s.vocabulary}) + Arena::footprint(DType::f32, Shape{edits, 3});
   };
   c.run = [](ops::Context& context, const Arguments& a) {

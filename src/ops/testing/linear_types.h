@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/half.h"
+#include "ops/testing/op_table.h"
 #include "tensor/weight.h"
 
 namespace ingot::ops::testing {
@@ -43,6 +44,22 @@ inline void round_to_int8(double* row, int64_t n) {
       row[i] = std::nearbyint(static_cast<double>(static_cast<float>(row[i]) * inverse)) * static_cast<double>(scale);
     }
   }
+}
+
+// The case `c` of a forward op that accumulates in its operand 0, with a residual (LinearAttributes) as another operand
+// instead, to which the same is added. run(context, arguments, residual) is the op.
+template <class Run>
+OpCase with_residual(OpCase c, Run run) {
+  const size_t place = c.operands.size();
+  c.name += " of a residual";
+  c.operands[0].role = Role::output;
+  c.operands.push_back({"residual", c.operands[0].dtype, c.operands[0].shape});
+  c.run = [=](ops::Context& context, const Arguments& a) { run(context, a, a[place]); };
+  c.reference = [=, accumulated = c.reference](Values& v, Conditions& conditions) {
+    v[0] = v[place];
+    accumulated(v, conditions);
+  };
+  return c;
 }
 
 }  // namespace ingot::ops::testing

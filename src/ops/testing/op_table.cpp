@@ -126,9 +126,14 @@ const std::vector<OpCase>& op_cases() {
 
 namespace {
 
-void run(ops::Context& context, const OpCase& op_case, const CaseMemory& memory) {
+Arena scratch_of(const ops::Context& context, const OpCase& op_case) {
   const int threads = context.threads != nullptr ? context.threads->threads() : 1;
-  Arena scratch(context.device, op_case.scratch ? op_case.scratch(threads) : 0, "scratch memory of " + op_case.op);
+  const size_t bytes = op_case.scratch ? op_case.scratch(threads, context.device.host_visible()) : 0;
+  return Arena(context.device, bytes, "scratch memory of " + op_case.op);
+}
+
+void run(ops::Context& context, const OpCase& op_case, const CaseMemory& memory) {
+  Arena scratch = scratch_of(context, op_case);
   ops::Context own{context.device, context.registry, scratch, context.threads};
   op_case.run(own, memory.arguments());
   if (scratch.used() != 0)
@@ -329,8 +334,7 @@ double time_batches(ops::Context& context, const OpCase& op_case, const CaseMemo
 
 double time_case(ops::Context& context, const OpCase& op_case, double seconds) {
   const CaseMemory memory(context.device, op_case, 1);
-  const int threads = context.threads != nullptr ? context.threads->threads() : 1;
-  Arena scratch(context.device, op_case.scratch ? op_case.scratch(threads) : 0, "scratch memory of " + op_case.op);
+  Arena scratch = scratch_of(context, op_case);
   ops::Context own{context.device, context.registry, scratch, context.threads};
   op_case.run(own, memory.arguments());
   if (op_case.large) expect_written(op_case, memory);
@@ -357,8 +361,7 @@ double thread_seconds() {
 
 double host_seconds(ops::Context& context, const OpCase& op_case, double seconds) {
   const CaseMemory memory(context.device, op_case, 1);
-  const int threads = context.threads != nullptr ? context.threads->threads() : 1;
-  Arena scratch(context.device, op_case.scratch ? op_case.scratch(threads) : 0, "scratch memory of " + op_case.op);
+  Arena scratch = scratch_of(context, op_case);
   ops::Context own{context.device, context.registry, scratch, context.threads};
   constexpr int calls = 500;
   double best = std::numeric_limits<double>::infinity();

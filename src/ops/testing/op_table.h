@@ -107,7 +107,7 @@ struct OpCase {
   int64_t length = 1;  // number of fp32 terms summed for one element of the result
   Precision precision = Precision::computed;
   std::vector<GradientCheck> gradients = {};
-  std::function<size_t(int threads)> scratch = {};  // scratch bytes; zero when not given
+  std::function<size_t(int threads, bool host_visible)> scratch = {};  // scratch bytes; zero when not given
   // For an op of inference: if the case has bf16 operands and is not large, the table also has it with f16 instead.
   bool also_f16 = false;
   // For timing: FLOPs and memory traffic of one call. Cases with timing_only have no reference.

@@ -212,16 +212,38 @@ TEST_F(DriverDeviceTest, RefusesToRecordWhatCannotBeReplayed) {
   EXPECT_NE(message_of([&] { gpu->record([&] { gpu->allocate(1); }); }).find("memory is allocated while"),
             std::string::npos);
   EXPECT_EQ(state_.alive, 2);  // the two streams: the incomplete graph is destroyed
-  state_.fails = "end_recording";
-  EXPECT_NE(message_of([&] { gpu->record([] {}); }).find("not permitted"), std::string::npos);
 }
 
-TEST_F(DriverDeviceTest, GraphsAreOnForCudaAndOptionalForHip) {
-  EXPECT_TRUE(device()->replays());
+TEST_F(DriverDeviceTest, GraphsAreUsedUntilOneIsIncomplete) {
   EXPECT_FALSE(device(DeviceKind::cuda, 0, {.replays = false})->replays());
-  state_.architecture = "gfx90a";
-  EXPECT_FALSE(device(DeviceKind::hip)->replays());
-  EXPECT_TRUE(device(DeviceKind::hip, 0, {.replays = true})->replays());
+  for (const auto& [kind, architecture] :
+       {std::pair(DeviceKind::cuda, "sm_90"), std::pair(DeviceKind::hip, "gfx90a")}) {
+    state_ = {.architecture = architecture};
+    const auto work = [](GpuDevice& gpu) {
+      launch(gpu, {9, 1});
+      launch(gpu, {9, 1});
+    };
+    const auto gpu = device(kind), strict = device(kind, 0, {.replays = true});
+    work(*gpu);
+    work(*strict);
+    const int alive = state_.alive;
+    EXPECT_NE(gpu->record([&] { work(*gpu); }), nullptr);
+    EXPECT_TRUE(gpu->replays());
+
+    state_.forgotten = 1;
+    EXPECT_EQ(gpu->record([&] { work(*gpu); }), nullptr);
+    EXPECT_FALSE(gpu->replays());
+    EXPECT_NE(message_of([&] { strict->record([&] { work(*strict); }); }).find("recorded 1 of at least 2 launches"),
+              std::string::npos);
+
+    state_.forgotten = 0;
+    state_.fails = "end_recording";
+    const auto other = device(kind);
+    EXPECT_EQ(other->record([] {}), nullptr);
+    EXPECT_FALSE(other->replays());
+    EXPECT_NE(message_of([&] { strict->record([] {}); }).find("not permitted"), std::string::npos);
+    EXPECT_LE(state_.alive, alive + 2);  // streams: graphs are destroyed
+  }
 }
 
 TEST_F(DriverDeviceTest, ErrorsNameTheOp) {

@@ -2,6 +2,7 @@
 // synchronous.
 #pragma once
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -22,7 +23,8 @@ struct FakeDriverState {
   int devices = 2;
   std::function<void(const std::string& kernel, const void* args)> compute;  // runs at each launch, if set
   size_t memory = 500;
-  int alive = 0;  // number of streams, events, graphs and allocations that were not released
+  size_t forgotten = 0;  // launches that a graph lacks
+  int alive = 0;         // number of streams, events, graphs and allocations that were not released
 };
 
 class FakeDriver : public Driver {
@@ -99,16 +101,20 @@ class FakeDriver : public Driver {
   void set_max_dynamic_shared(Function, size_t bytes) override { note("shared " + std::to_string(bytes)); }
   void launch(Function function, Grid grid, int threads, size_t, const void* args, StreamHandle stream) override {
     fail("launch", "too many resources");
+    ++captured_;
     note("launch " + std::string(static_cast<const char*>(function)) + " " + std::to_string(grid.x) + " " +
          std::to_string(threads) + " " + std::to_string(*static_cast<const int*>(args)) + " on " +
          std::to_string(used_) + " in " + name(stream));
     if (state_.compute) state_.compute(static_cast<const char*>(function), args);
   }
 
-  void begin_capture(StreamHandle stream) override { note("record " + name(stream)); }
-  GraphHandle end_capture(StreamHandle) override {
+  void begin_capture(StreamHandle stream) override {
+    note("record " + name(stream));
+    captured_ = 0;
+  }
+  CapturedGraph end_capture(StreamHandle) override {
     fail("end_recording", "not permitted");
-    return made("graph");
+    return {made("graph"), captured_ - std::min(captured_, state_.forgotten)};
   }
   void run(GraphHandle graph, StreamHandle stream) override { note("run " + name(graph) + " in " + name(stream)); }
   void release_graph(GraphHandle graph) noexcept override { released(graph); }
@@ -139,6 +145,7 @@ class FakeDriver : public Driver {
   std::span<const CodeObject> code_;
   std::string library_ = "libfake.so";
   std::vector<std::unique_ptr<std::string>> names_;
+  size_t captured_ = 0;  // launches since the last capture began
   int used_ = -1;
 };
 

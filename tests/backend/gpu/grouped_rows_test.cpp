@@ -62,7 +62,7 @@ class GpuGroupedRows : public testing::TestWithParam<std::tuple<int, DType, Stor
     const Tensor x = activations(rows, backward ? out : in, 2);
     const Tensor grouped = activations(rows, backward ? in : out, 3), apart = activations(rows, backward ? in : out, 4);
     const Tensor on_device{upload(offsets), DType::i32, {experts + 1}, device_.get()};
-    Arena scratch(*device_, ops::linear_bytes(rows, out, in, size_of(x.dtype), true), "scratch");
+    Arena scratch(*device_, ops::linear_bytes(rows, out, in, size_of(x.dtype), true, false), "scratch");
     ops::Context context{*device_, registry_, scratch, nullptr};
     const ops::GroupedLinearAttributes attributes{.row_invariant = row_invariant, .max_rows = most};
     if (backward) {

@@ -10,6 +10,7 @@
 #include "ops/cross_entropy.h"
 #include "ops/embedding.h"
 #include "ops/moe.h"
+#include "ops/rope_kv_store.h"
 
 namespace ingot {
 namespace {
@@ -102,6 +103,12 @@ TEST_P(GpuIndices, CacheSlotsOutOfRangeAreNotWritten) {
   ops::kv_store(context_, {k, v}, news, news, ints({2, 1, -1}));
   expect<float>(k, {1, 6});
   expect<float>(v, {3, 6});
+  const Tensor q = floats({1, 2, 3, 4, 5, 6}, {3, 2}), rotated = floats({1, 2, 3, 4, 5, 6}, {3, 2});
+  const Tensor k_pages = floats({1, 2, 3, 4}, {1, 2, 2}), v_pages = floats({5, 6, 7, 8}, {1, 2, 2});
+  ops::rope_kv_store(context_, q, {k_pages, v_pages}, rotated, floats({9, 8, 7, 6, 5, 4}, {3, 2}), ints({0, 0, 0}),
+                     floats({1}, {1}), ints({2, 1, -1}), {.heads = 1, .kv_heads = 1});
+  expect<float>(k_pages, {1, 2, 3, 4});
+  expect<float>(v_pages, {5, 6, 7, 6});
 }
 
 // A NaN logit counts as the largest, the first of equal ones is chosen first, and all routing weights of the token are

@@ -45,7 +45,8 @@ class GpuLinearRows : public testing::TestWithParam<std::tuple<int, DType, Stora
   std::vector<std::byte> rows(const Weight& weight, const Tensor& x, int64_t begin, int64_t end,
                               ops::LinearAttributes attributes) {
     const Tensor part = x.slice(begin, end);
-    Arena scratch(*device_, ops::linear_bytes(end - begin, weight.out, weight.in, size_of(x.dtype), true), "scratch");
+    Arena scratch(*device_, ops::linear_bytes(end - begin, weight.out, weight.in, size_of(x.dtype), true, false),
+                  "scratch");
     buffers_.emplace_back(*device_, static_cast<size_t>((end - begin) * weight.out) * size_of(x.dtype));
     const Tensor y = buffers_.back().view(x.dtype, {end - begin, weight.out});
     // A copy: the alignment of x must not matter.

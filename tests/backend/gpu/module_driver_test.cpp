@@ -130,7 +130,8 @@ TEST_P(ModuleDriverTest, RunsAndRecordsKernels) {
   driver_->begin_capture(stream);
   twice(function, data.data(), 2, stream);
   twice(function, data.data(), 1, stream);
-  Driver::GraphHandle graph = driver_->end_capture(stream);
+  const auto [graph, nodes] = driver_->end_capture(stream);
+  EXPECT_EQ(nodes, 2U);
   EXPECT_EQ(data, (std::vector<float>{2, 4, 6}));
   driver_->run(graph, stream);
   EXPECT_EQ(data, (std::vector<float>{8, 8, 6}));

@@ -7,8 +7,8 @@
 
 namespace ingot::gpu {
 
-// c [m, n] (+)= op(a) [m, k] op(b) [k, n], all row-major. lda, ldb and ldc are the distances between stored rows, in
-// elements. Sums are fp32, in an order that depends on k only.
+// c [m, n] = op(a) [m, k] op(b) [k, n], plus `addend` if not null, all row-major. lda, ldb and ldc are the distances
+// between stored rows, in elements. Sums are fp32, in an order that depends on k only, and are rounded once.
 struct Gemm {
   void* c;
   const void* a;
@@ -17,7 +17,8 @@ struct Gemm {
   int64_t lda, ldb, ldc;
   bool transpose_a = false;  // a is stored [k, m]
   bool transpose_b = false;  // b is stored [n, k]
-  bool accumulate = false;   // add to c instead of assigning
+  // Of the type and the stride of c; c itself to add to it. Other matrices do not overlap with c.
+  const void* addend = nullptr;
   DType in = DType::f32;     // of a and b: f32, bf16 or f16; u8: e4m3 codes
   DType out = DType::f32;    // of c: f32, bf16, or f16 if a is f16
   // For fp8 (u8) only. Element (i, j) of the product is multiplied by a_scales[i] b_scales[j]. `fnuz`: the device's

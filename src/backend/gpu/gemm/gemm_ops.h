@@ -10,6 +10,9 @@
 
 namespace ingot::gpu {
 
+// Any product, with our own kernels (matmul.gpu.cpp).
+void multiply_tiles(ops::Context& context, const Gemm& product);
+
 inline Gemm gemm_of(const Tensor& c, const Tensor& a, const Tensor& b, ops::MatmulAttributes attributes) {
   return {.c = c.data,
           .a = a.data,
@@ -22,7 +25,7 @@ inline Gemm gemm_of(const Tensor& c, const Tensor& a, const Tensor& b, ops::Matm
           .ldc = c.shape[1],
           .transpose_a = attributes.transpose_a,
           .transpose_b = attributes.transpose_b,
-          .accumulate = attributes.accumulate,
+          .addend = attributes.accumulate ? c.data : nullptr,
           .in = a.dtype,
           .out = c.dtype};
 }
@@ -34,11 +37,18 @@ struct WeightRows {
   const void* data;
 };
 
+// What a linear layer's result is added to: null, y or the residual.
+inline const void* addend_of(const Tensor& y, const ops::LinearAttributes& attributes) {
+  return attributes.accumulate ? y.data : attributes.residual.data;
+}
+
 inline std::byte* columns_from(const Tensor& tensor, int64_t column) {
   return static_cast<std::byte*>(tensor.data) + static_cast<size_t>(column) * size_of(tensor.dtype);
 }
 
-inline Gemm linear_gemm(const Tensor& y, const Tensor& x, const Weight& weight, WeightRows slice, bool accumulate) {
+// `addend`: of all columns, or null.
+inline Gemm linear_gemm(const Tensor& y, const Tensor& x, const Weight& weight, WeightRows slice, const void* addend) {
+  const size_t column_bytes = static_cast<size_t>(slice.begin) * size_of(y.dtype);
   return {.c = columns_from(y, slice.begin),
           .a = x.data,
           .b = slice.data,
@@ -49,7 +59,7 @@ inline Gemm linear_gemm(const Tensor& y, const Tensor& x, const Weight& weight, 
           .ldb = weight.in,
           .ldc = weight.out,
           .transpose_b = true,
-          .accumulate = accumulate,
+          .addend = addend == nullptr ? nullptr : static_cast<const std::byte*>(addend) + column_bytes,
           .in = x.dtype,
           .out = y.dtype};
 }
@@ -65,7 +75,7 @@ inline Gemm input_gradient_gemm(const Tensor& dx, const Tensor& dy, const Weight
           .lda = weight.out,
           .ldb = weight.in,
           .ldc = weight.in,
-          .accumulate = accumulate,
+          .addend = accumulate ? dx.data : nullptr,
           .in = dy.dtype,
           .out = dx.dtype};
 }
@@ -74,12 +84,16 @@ inline bool in_place(const Weight& weight, DType dtype) {
   return is_plain(weight.storage) && weight.tensor().dtype == dtype;
 }
 
+// Rows of a weight [out, in] that are decoded at a time.
+using DecodedRows = int64_t (*)(int64_t out, int64_t in);
+inline int64_t decoded_rows(int64_t out, int64_t in) { return ops::decoded_rows(out, in, false); }
+
 // Calls body(WeightRows) for slices of the weight's rows, decoded into scratch where they are not stored as `dtype`.
-template <class Body>
+template <DecodedRows rows_of, class Body>
 void for_slices(ops::Context& context, const Weight& weight, DType dtype, Body body) {
   if (in_place(weight, dtype)) return body(WeightRows{0, weight.out, weight.data});
   const Arena::Scope scope(context.scratch);
-  const int64_t max_rows = ops::decoded_rows(weight.out, weight.in);
+  const int64_t max_rows = rows_of(weight.out, weight.in);
   void* rows = context.scratch.allocate_bytes(static_cast<size_t>(max_rows * weight.in) * size_of(dtype));
   for (int64_t begin = 0; begin < weight.out; begin += max_rows) {
     const Weight slice = weight.slice(begin, std::min(begin + max_rows, weight.out));
@@ -90,8 +104,9 @@ void for_slices(ops::Context& context, const Weight& weight, DType dtype, Body b
 
 // True if the input gradient must be accumulated in an fp32 buffer, because it is summed over several slices of a
 // decoded weight and dx is not f32.
-inline bool staged(const Tensor& dx, const Tensor& dy, const Weight& weight) {
-  return dx.dtype != DType::f32 && !in_place(weight, dy.dtype) && ops::decoded_rows(weight.out, weight.in) < weight.out;
+template <DecodedRows rows_of = decoded_rows>
+bool staged(const Tensor& dx, const Tensor& dy, const Weight& weight) {
+  return dx.dtype != DType::f32 && !in_place(weight, dy.dtype) && rows_of(weight.out, weight.in) < weight.out;
 }
 
 // The ops, implemented with `multiply`: void(ops::Context&, const Gemm&).
@@ -101,21 +116,22 @@ void run_matmul(ops::Context& context, const Tensor& c, const Tensor& a, const T
   multiply(context, gemm_of(c, a, b, attributes));
 }
 
-template <auto multiply>
+template <auto multiply, DecodedRows rows_of = decoded_rows>
 void run_linear(ops::Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
                 ops::LinearAttributes attributes) {
-  for_slices(context, weight, x.dtype,
-             [&](WeightRows slice) { multiply(context, linear_gemm(y, x, weight, slice, attributes.accumulate)); });
+  for_slices<rows_of>(context, weight, x.dtype, [&](WeightRows slice) {
+    multiply(context, linear_gemm(y, x, weight, slice, addend_of(y, attributes)));
+  });
 }
 
-template <auto multiply>
+template <auto multiply, DecodedRows rows_of = decoded_rows>
 void run_linear_backward_input(ops::Context& context, const Tensor& dx, const Tensor& dy, const Weight& weight,
                                ops::LinearAttributes attributes) {
   const Arena::Scope scope(context.scratch);
-  const bool use_fp32_sums = staged(dx, dy, weight);
+  const bool use_fp32_sums = staged<rows_of>(dx, dy, weight);
   const Tensor sums = use_fp32_sums ? context.scratch.allocate(DType::f32, dx.shape) : dx;
   if (use_fp32_sums && attributes.accumulate) ops::scale(context, sums, dx, 1.0F);
-  for_slices(context, weight, dy.dtype, [&](WeightRows slice) {
+  for_slices<rows_of>(context, weight, dy.dtype, [&](WeightRows slice) {
     multiply(context, input_gradient_gemm(sums, dy, weight, slice, slice.begin > 0 || attributes.accumulate));
   });
   if (use_fp32_sums) ops::scale(context, dx, sums, 1.0F);

@@ -9,14 +9,15 @@
 
 namespace ingot::gpu {
 
-// y [m, n] (+)= a [m, k] b [n, k]^T, or dx [m, n] (+)= a [m, k] b [k, n]. Both operands are fp8.
+// y [m, n] = a [m, k] b [n, k]^T, or dx [m, n] = a [m, k] b [k, n], plus `addend` if not null (like the result; may be
+// the result itself). Both operands are fp8.
 struct LinearFp8Args {
   void* result;
+  const void* addend;
   const void* a;
   const void* b;
   int64_t m, n, k;
   bool f32;  // type of the result; else bf16
-  bool accumulate;
 };
 
 }  // namespace ingot::gpu
@@ -150,7 +151,7 @@ GPU_FN void multiply(const LinearFp8Args& a) {
     if (row >= a.m || column >= a.n) return;
     sum.at[0] = sum.at[0] * mma8_factor * fp8_row_scale(a.a, a.k, row);
     if constexpr (!backward) sum.at[0] *= fp8_row_scale(a.b, a.k, column);
-    store_or_add_floats<Bf16>(a.result, a.f32, row * a.n + column, sum, a.accumulate);
+    store_sum<Bf16>(a.result, a.addend, a.f32, row * a.n + column, sum);
   });
 }
 
@@ -171,6 +172,7 @@ GPU_KERNEL_BODY(linear_fp8_backward_input_e5m2, LinearFp8Args) {
 
 #else
 
+#include "backend/gpu/gemm/gemm_ops.h"
 #include "backend/gpu/launch.h"
 #include "backend/gpu/ops.h"
 #include "ops/linear_fp8.h"
@@ -181,28 +183,28 @@ namespace {
 using ops::Context;
 
 void run(Context& context, const Kernel<LinearFp8Args>& kernel, const Tensor& result, const Weight& a, const Weight& b,
-         bool accumulate) {
+         ops::LinearAttributes attributes) {
   const LinearFp8Args args{.result = result.data,
+                           .addend = addend_of(result, attributes),
                            .a = a.data,
                            .b = b.data,
                            .m = result.shape[0],
                            .n = result.shape[1],
                            .k = a.in,
-                           .f32 = result.dtype == DType::f32,
-                           .accumulate = accumulate};
+                           .f32 = result.dtype == DType::f32};
   launch(context, kernel, {blocks_of(args.m, 128), blocks_of(args.n, 128)}, args);
 }
 
 void forward(Context& context, const Tensor& y, const Weight& x, const Weight& weight,
              ops::LinearAttributes attributes) {
-  run(context, linear_fp8, y, x, weight, attributes.accumulate);
+  run(context, linear_fp8, y, x, weight, attributes);
 }
 
 void backward_input(Context& context, const Tensor& dx, const Weight& dy, const Weight& weight,
                     ops::LinearAttributes attributes) {
   const bool e5m2 = dy.storage == StorageType::fp8_e5m2;
   run(context, e5m2 ? linear_fp8_backward_input_e5m2 : linear_fp8_backward_input, dx, dy, weight,
-      attributes.accumulate);
+      attributes);
 }
 
 // Supported on CDNA 3 and 4, on NVIDIA's compute capability 12, for which the driver compiles the PTX, and on simulated

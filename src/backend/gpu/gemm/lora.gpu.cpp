@@ -75,7 +75,7 @@ GPU_FN void up(const LoraArgs& a) {
   const float* low = a.low + token * a.rank;
   float sum = 0;
   for (int64_t r = 0; r < entry.rank; ++r) sum = fma(to_float(row[r]), low[r], sum);
-  store_or_add_floats<T, 1>(a.y, a.wide, token * a.out + o, Floats<1>{{sum}}, true);
+  store_sum<T, 1>(a.y, a.y, a.wide, token * a.out + o, Floats<1>{{sum}});
 }
 
 }  // namespace

@@ -116,7 +116,9 @@ void launch_tiles(ops::Context& context, const Form& form, TileArgs args) {
   start(*form.tile_64, 64, 64);
 }
 
-void multiply(ops::Context& context, const Gemm& p) {
+}  // namespace
+
+void multiply_tiles(ops::Context& context, const Gemm& p) {
   if (p.in == DType::f32) return multiply_f32(context, p);
   const bool vectorizable = p.k > 0 && is_vectorizable(p.a, p.lda, p.transpose_a ? p.m : p.k) &&
                             is_vectorizable(p.b, p.ldb, p.transpose_b ? p.k : p.n);
@@ -130,15 +132,17 @@ void multiply(ops::Context& context, const Gemm& p) {
   launch_tiles(context, form, tile_args(p));
 }
 
+namespace {
+
 // Linear with a weight that must be decoded: for few tokens every block decodes its own tiles of it; for more tokens it
 // is decoded once, a slice at a time. The bits are the same.
 void run_linear_tiles(ops::Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
                       ops::LinearAttributes attributes) {
-  const Gemm gemm = linear_gemm(y, x, weight, {0, weight.out, weight.data}, attributes.accumulate);
+  const Gemm gemm = linear_gemm(y, x, weight, {0, weight.out, weight.data}, addend_of(y, attributes));
   const bool by_tiles = !in_place(weight, x.dtype) && !is_fp8(weight.storage) && x.dtype != DType::f32 &&
                         aligned(weight.data) && is_vectorizable(x.data, weight.in, weight.in) && weight.in > 0 &&
                         x.shape[0] <= tuning_of(device_of(context)).decoding_tile_tokens;
-  if (!by_tiles) return run_linear<multiply>(context, y, x, weight, attributes);
+  if (!by_tiles) return run_linear<multiply_tiles>(context, y, x, weight, attributes);
   TileArgs args = tile_args(gemm);
   args.stored_b = stored_as(weight);
   launch_tiles(context, x.dtype == DType::bf16 ? nt_stored : nt_stored_f16, args);
@@ -149,9 +153,9 @@ void run_linear_tiles(ops::Context& context, const Tensor& y, const Tensor& x, c
 void register_matmul(ops::Registry& registry, DeviceKind kind) {
   register_skinny_gemm(registry, kind);  // for few tokens, before the kernels that decode the weight first
   register_vendor_matmul(registry, kind);
-  registry.add<ops::Matmul>(kind, "tiles", run_matmul<multiply>);
+  registry.add<ops::Matmul>(kind, "tiles", run_matmul<multiply_tiles>);
   registry.add<ops::Linear>(kind, "tiles", run_linear_tiles);
-  registry.add<ops::LinearBackwardInput>(kind, "tiles", run_linear_backward_input<multiply>);
+  registry.add<ops::LinearBackwardInput>(kind, "tiles", run_linear_backward_input<multiply_tiles>);
   register_dequantize_fp8(registry, kind);
   register_dequantize(registry, kind);
   ops::add_low_rank_apart(registry, kind);

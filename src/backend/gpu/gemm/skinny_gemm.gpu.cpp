@@ -20,17 +20,17 @@ SKINNY_GEMM_KERNELS(f16)
 #if GPU_KERNEL_PASS
 namespace ingot::gpu::GPU_TARGET {
 
-#define SKINNY_GEMM_BODIES(X, T)                                                                    \
-  GPU_KERNEL_BODY(skinny_gemm_##X##_f32, SkinnyGemmArgs) { skinny_gemm<T, QuantFormat::f32>(a); }   \
-  GPU_KERNEL_BODY(skinny_gemm_##X##_bf16, SkinnyGemmArgs) { skinny_gemm<T, QuantFormat::bf16>(a); } \
-  GPU_KERNEL_BODY(skinny_gemm_##X##_f16, SkinnyGemmArgs) { skinny_gemm<T, QuantFormat::f16>(a); }   \
-  GPU_KERNEL_BODY(skinny_gemm_##X##_q8_0, SkinnyGemmArgs) { skinny_gemm<T, QuantFormat::q8_0>(a); } \
-  GPU_KERNEL_BODY(skinny_gemm_##X##_q4_0, SkinnyGemmArgs) { skinny_gemm<T, QuantFormat::q4_0>(a); } \
-  GPU_KERNEL_BODY(skinny_gemm_##X##_q4_1, SkinnyGemmArgs) { skinny_gemm<T, QuantFormat::q4_1>(a); } \
-  GPU_KERNEL_BODY(skinny_gemm_##X##_q5_0, SkinnyGemmArgs) { skinny_gemm<T, QuantFormat::q5_0>(a); } \
-  GPU_KERNEL_BODY(skinny_gemm_##X##_q5_1, SkinnyGemmArgs) { skinny_gemm<T, QuantFormat::q5_1>(a); } \
-  GPU_KERNEL_BODY(skinny_gemm_##X##_q4_k, SkinnyGemmArgs) { skinny_gemm<T, QuantFormat::q4_k>(a); } \
-  GPU_KERNEL_BODY(skinny_gemm_##X##_q6_k, SkinnyGemmArgs) { skinny_gemm<T, QuantFormat::q6_k>(a); }
+#define SKINNY_GEMM_BODIES(X, T)                                                                                   \
+  GPU_KERNEL_BODY(skinny_gemm_##X##_f32, SkinnyGemmArgs) { skinny_gemm<T, QuantFormat::f32>(a, block_index()); }   \
+  GPU_KERNEL_BODY(skinny_gemm_##X##_bf16, SkinnyGemmArgs) { skinny_gemm<T, QuantFormat::bf16>(a, block_index()); } \
+  GPU_KERNEL_BODY(skinny_gemm_##X##_f16, SkinnyGemmArgs) { skinny_gemm<T, QuantFormat::f16>(a, block_index()); }   \
+  GPU_KERNEL_BODY(skinny_gemm_##X##_q8_0, SkinnyGemmArgs) { skinny_gemm<T, QuantFormat::q8_0>(a, block_index()); } \
+  GPU_KERNEL_BODY(skinny_gemm_##X##_q4_0, SkinnyGemmArgs) { skinny_gemm<T, QuantFormat::q4_0>(a, block_index()); } \
+  GPU_KERNEL_BODY(skinny_gemm_##X##_q4_1, SkinnyGemmArgs) { skinny_gemm<T, QuantFormat::q4_1>(a, block_index()); } \
+  GPU_KERNEL_BODY(skinny_gemm_##X##_q5_0, SkinnyGemmArgs) { skinny_gemm<T, QuantFormat::q5_0>(a, block_index()); } \
+  GPU_KERNEL_BODY(skinny_gemm_##X##_q5_1, SkinnyGemmArgs) { skinny_gemm<T, QuantFormat::q5_1>(a, block_index()); } \
+  GPU_KERNEL_BODY(skinny_gemm_##X##_q4_k, SkinnyGemmArgs) { skinny_gemm<T, QuantFormat::q4_k>(a, block_index()); } \
+  GPU_KERNEL_BODY(skinny_gemm_##X##_q6_k, SkinnyGemmArgs) { skinny_gemm<T, QuantFormat::q6_k>(a, block_index()); }
 SKINNY_GEMM_BODIES(f32, float)
 SKINNY_GEMM_BODIES(bf16, Bf16)
 SKINNY_GEMM_BODIES(f16, F16)
@@ -39,8 +39,8 @@ SKINNY_GEMM_BODIES(f16, F16)
 
 #else
 
+#include "backend/gpu/gemm/gemm_ops.h"
 #include "backend/gpu/ops.h"
-#include "ops/matmul.h"
 
 namespace ingot::gpu {
 namespace {
@@ -65,7 +65,7 @@ void run(ops::Context& context, const Tensor& y, const Tensor& x, const Weight& 
   const Kernel<SkinnyGemmArgs>* const* kernels = x.dtype == DType::f32    ? f32_kernels
                                                  : x.dtype == DType::bf16 ? bf16_kernels
                                                                           : f16_kernels;
-  const SkinnyGemmArgs args = skinny_args(context, y, x, weight, attributes.accumulate);
+  const SkinnyGemmArgs args = skinny_args(context, y, x, weight, addend_of(y, attributes));
   launch(context, *kernels[storage], {skinny_blocks(context, args)}, args);
 }
 

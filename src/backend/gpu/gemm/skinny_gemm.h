@@ -14,6 +14,7 @@ namespace ingot::gpu {
 
 struct SkinnyGemmArgs {
   void* y;             // [tokens, out]
+  const void* addend;  // like y: what is added; y itself to add to it; may be null
   const void* x;       // [tokens, in], rows aligned to 16 bytes
   const void* weight;  // [out, in], aligned to 16 bytes
   int64_t out;
@@ -22,7 +23,6 @@ struct SkinnyGemmArgs {
   int tokens;     // 1 to 16
   int splits;     // warps that share 16 rows: 1, 2, 4 or 8, at most the block's warps
   bool y_f32;     // y is f32; else it has x's type
-  bool accumulate;
 };
 
 // Columns that a warp processes at a time: 256 bytes of a plain row, or the elements of the largest block.
@@ -195,11 +195,12 @@ struct Sums<float> {
   }
 };
 
+// Computes block `block` of y: some groups of 16 rows of the weight.
 template <class X, QuantFormat S>
-GPU_FN void skinny_gemm(const SkinnyGemmArgs& a) {
+GPU_FN void skinny_gemm(const SkinnyGemmArgs& a, int block) {
   GPU_SHARED(SharedStorage<S>, shared);
   const int groups = skinny_warps / a.splits;  // of 16 rows
-  const int64_t first_group = static_cast<int64_t>(block_index()) * groups;
+  const int64_t first_group = static_cast<int64_t>(block) * groups;
   const int64_t first_row = (first_group + warp_index() / a.splits) * skinny_rows;
   const int spans = (a.in + Span<S>::elements - 1) / Span<S>::elements;
   uint8_t* warp_shared = shared.of_warp[warp_index()];
@@ -227,7 +228,7 @@ GPU_FN void skinny_gemm(const SkinnyGemmArgs& a) {
     for (int w = group * a.splits; w < (group + 1) * a.splits; ++w) {
       sum += reinterpret_cast<const float*>(shared.of_warp[w])[thread_index()];
     }
-    store_or_add_floats<X, 1>(a.y, a.y_f32, token * a.out + row, {sum}, a.accumulate);
+    store_sum<X, 1>(a.y, a.addend, a.y_f32, token * a.out + row, {sum});
   }
 }
 
@@ -254,13 +255,14 @@ inline bool skinny_declines(const ops::Context& context, const Tensor& x, const 
 }
 
 inline SkinnyGemmArgs skinny_args(const ops::Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
-                                  bool accumulate) {
+                                  const void* addend) {
   // For a device, the number of splits depends on the row's length only, and so do the bits.
   const int warps = 256 / device_of(context).warp_width();
   const int64_t spans = blocks_of(weight.in, span_elements(stored_as(weight)));
   int splits = 1;
   while (splits < warps && splits * tuning_of(device_of(context)).skinny_spans < spans) splits *= 2;
   return {.y = y.data,
+          .addend = addend,
           .x = x.data,
           .weight = weight.data,
           .out = weight.out,
@@ -268,8 +270,7 @@ inline SkinnyGemmArgs skinny_args(const ops::Context& context, const Tensor& y, 
           .row_bytes = static_cast<int>(row_bytes(weight.storage, weight.in)),
           .tokens = static_cast<int>(x.shape[0]),
           .splits = splits,
-          .y_f32 = y.dtype == DType::f32,
-          .accumulate = accumulate};
+          .y_f32 = y.dtype == DType::f32};
 }
 
 // Blocks for all rows of the weight.

@@ -335,7 +335,7 @@ GPU_FN void multiply(const TileArgs& a, TileIndex tile) {
     const int64_t c = first_column + column;
     const auto store = [&](int64_t column_of, const auto& some) {
       if (r < a.m && column_of < a.n)
-        store_or_add_floats<T>(a.c, a.out == DType::f32, r * a.ldc + column_of, some, a.accumulate);
+        store_sum<T>(a.c, a.addend, a.out == DType::f32, r * a.ldc + column_of, some);
     };
     if (a.packed_c) {
       store(c, values);
@@ -365,7 +365,7 @@ inline TileArgs tile_args(const Gemm& p) {
   if (p.k == 0) args.a = args.b = p.c;  // may be null; nothing is read, but addresses are computed from it
   args.packed_a = aligned(p.a) && p.lda % 8 == 0;
   args.packed_b = aligned(p.b) && p.ldb % 8 == 0;
-  args.packed_c = aligned(p.c) && p.n % 4 == 0 && p.ldc % 4 == 0;
+  args.packed_c = aligned(p.c) && aligned(p.addend) && p.n % 4 == 0 && p.ldc % 4 == 0;
   return args;
 }
 

@@ -83,7 +83,9 @@ GPU_FN TileArgs expert_gemm(const GroupedArgs& args, const ExpertRows& rows, int
   TileArgs gemm = args.gemm;
   gemm.m = rows.count;
   gemm.a = static_cast<const uint8_t*>(gemm.a) + rows.begin * gemm.lda * a_size;
-  gemm.c = static_cast<uint8_t*>(gemm.c) + rows.begin * gemm.ldc * c_size;
+  const int64_t c_bytes = rows.begin * gemm.ldc * c_size;
+  gemm.c = static_cast<uint8_t*>(gemm.c) + c_bytes;
+  if (gemm.addend != nullptr) gemm.addend = static_cast<const uint8_t*>(gemm.addend) + c_bytes;
   gemm.b = static_cast<const uint8_t*>(gemm.b) + rows.expert * args.expert_bytes;
   return gemm;
 }
@@ -193,7 +195,7 @@ GPU_FN TileArgs gradient_gemm(const GroupedGradientArgs& args, int size) {
 }
 
 // Without rows there is nothing to add.
-GPU_FN bool adds_nothing(const TileArgs& gemm) { return gemm.k == 0 && gemm.accumulate; }
+GPU_FN bool adds_nothing(const TileArgs& gemm) { return gemm.k == 0 && gemm.addend != nullptr; }
 
 template <int size, class A, class B>
 GPU_FN void gradient(const GroupedGradientArgs& args) {
@@ -304,7 +306,7 @@ void multiply(ops::Context& context, const Gemm& gemm, std::span<const Weight> w
 void run_linear(ops::Context& context, const Tensor& y, const Tensor& x, std::span<const Weight> weights,
                 const Tensor& offsets, ops::GroupedLinearAttributes attributes) {
   const Weight& weight = weights[0];
-  multiply(context, linear_gemm(y, x, weight, {0, weight.out, weight.data}, attributes.accumulate), weights, offsets);
+  multiply(context, linear_gemm(y, x, weight, {0, weight.out, weight.data}, attributes.accumulate ? y.data : nullptr), weights, offsets);
 }
 
 void run_linear_backward_input(ops::Context& context, const Tensor& dx, const Tensor& dy,

@@ -33,9 +33,11 @@ GPU_FN void grouped(const GroupedSkinnyArgs& args) {
   SkinnyGemmArgs a = args.gemm;
   a.tokens = count < skinny_rows ? count : skinny_rows;
   a.x = static_cast<const X*>(a.x) + static_cast<int64_t>(begin) * a.in;
-  a.y = static_cast<uint8_t*>(a.y) + begin * a.out * (a.y_f32 ? 4 : static_cast<int>(sizeof(X)));
+  const int64_t y_bytes = begin * a.out * (a.y_f32 ? 4 : static_cast<int>(sizeof(X)));
+  a.y = static_cast<uint8_t*>(a.y) + y_bytes;
+  if (a.addend != nullptr) a.addend = static_cast<const uint8_t*>(a.addend) + y_bytes;
   a.weight = static_cast<const uint8_t*>(a.weight) + expert * args.expert_bytes;
-  skinny_gemm<X, S>(a);
+  skinny_gemm<X, S>(a, block_index());
 }
 
 }  // namespace
@@ -86,7 +88,7 @@ void run(ops::Context& context, const Tensor& y, const Tensor& x, std::span<cons
          const Tensor& offsets, ops::GroupedLinearAttributes attributes) {
   for_expert_runs(weights, [&](size_t first, size_t count, int64_t expert_bytes) {
     const Weight& weight = weights[first];
-    const GroupedSkinnyArgs args{.gemm = skinny_args(context, y, x, weight, attributes.accumulate),
+    const GroupedSkinnyArgs args{.gemm = skinny_args(context, y, x, weight, attributes.accumulate ? y.data : nullptr),
                                  .offsets = offsets.as<int32_t>() + first,
                                  .expert_bytes = expert_bytes};
     launch(context, *kernel_of(x.dtype, weight.storage),

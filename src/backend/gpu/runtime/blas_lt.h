@@ -110,7 +110,7 @@ class BlasLt : public MatmulLibrary {
   std::string_view decline(const Gemm& p) override {
     if (p.m == 0 || p.n == 0 || p.k == 0) return "m, n or k is 0";
     if (p.in == DType::f32 && p.out != DType::f32) return "f32 operands need an f32 result";
-    for (const void* data : {static_cast<const void*>(p.c), p.a, p.b}) {
+    for (const void* data : {static_cast<const void*>(p.c), p.addend, p.a, p.b}) {
       if (reinterpret_cast<uintptr_t>(data) % aligned_bytes != 0) return "memory is not aligned to 16 bytes";
     }
     for (const int64_t bytes : {p.lda * size(p.in), p.ldb * size(p.in), p.ldc * size(p.out)}) {
@@ -128,10 +128,11 @@ class BlasLt : public MatmulLibrary {
     if (!with.reason.empty()) throw_error(ErrorKind::internal, "{}: {}: {}", Vendor::name, text(p), with.reason);
     const float alpha = p.fnuz ? 4 : 1;
     if (p.in == DType::u8) set_scales(with.shape.product.get(), p.b_scales, p.a_scales);
-    const float beta = p.accumulate ? 1 : 0;
+    const float beta = p.addend != nullptr ? 1 : 0;
+    const void* addend = p.addend != nullptr ? p.addend : p.c;
     const LtStatus status =
         lt_.Matmul(handle_, with.shape.product.get(), &alpha, p.b, with.shape.a.get(), p.a, with.shape.b.get(), &beta,
-                   p.c, with.shape.c.get(), p.c, with.shape.c.get(), &with.algorithm, nullptr, 0, stream);
+                   addend, with.shape.c.get(), p.c, with.shape.c.get(), &with.algorithm, nullptr, 0, stream);
     check(status, text(p));
   }
 

@@ -38,6 +38,7 @@ class CudaDriver : public ModuleDriver {
     bind(api_.EventRecord, "cuEventRecord");
     bind(api_.EventQuery, "cuEventQuery");
     bind(api_.EventSynchronize, "cuEventSynchronize");
+    bind(api_.GraphGetNodes, "cuGraphGetNodes");
     bind(api_.GraphInstantiate, "cuGraphInstantiateWithFlags");
     bind(api_.GraphDestroy, "cuGraphDestroy");
     bind(api_.GraphLaunch, "cuGraphLaunch");

@@ -73,9 +73,14 @@ class Driver {
                       StreamHandle stream) = 0;
 
   // Stream capture: between the two calls, work that the calling thread submits to the stream is recorded, not run.
-  // `end_capture` returns a graph that can be launched many times; it also reports errors of the recorded work.
+  // `end_capture` returns a graph that can be launched many times, with the number of its nodes; it also reports errors
+  // of the recorded work.
+  struct CapturedGraph {
+    GraphHandle graph = nullptr;
+    size_t nodes = 0;
+  };
   virtual void begin_capture(StreamHandle stream) = 0;
-  virtual GraphHandle end_capture(StreamHandle stream) = 0;
+  virtual CapturedGraph end_capture(StreamHandle stream) = 0;
   virtual void run(GraphHandle graph, StreamHandle stream) = 0;
   virtual void release_graph(GraphHandle graph) noexcept = 0;
 };

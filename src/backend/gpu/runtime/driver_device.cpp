@@ -13,6 +13,7 @@
 #include "backend/gpu/runtime/matmul_library.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 
 namespace ingot::gpu {
 namespace {
@@ -149,38 +150,50 @@ class DriverDevice : public GpuDevice {
       throw_error(error.kind(), "{} on {}: kernel {}, grid {} x {} of {} threads: {}", op().text(), name(), kernel.name,
                   grid.x, grid.y, threads, error.message());
     }
+    ++recorded_;
     last_op_ = op();
     last_kernel_ = kernel.name;
     if (settings_.wait_for_launches && !recording_) synchronize();
   }
 
-  bool replays() const override { return settings_.replays.value_or(kind() == DeviceKind::cuda); }
+  bool replays() const override { return settings_.replays.value_or(graphs_are_complete_); }
   std::unique_ptr<RecordedGraph> record(FunctionRef<void()> work) override {
     refuse_to_record("a recording begins");
     driver_->use(index_);
     driver_->begin_capture(handle(Stream::compute));
     recording_ = true;
+    recorded_ = 0;
     std::exception_ptr failure;
+    std::string refused;  // why the driver, or a library under capture, has not recorded all of the work
     try {
       work();
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::internal) failure = std::current_exception();
+      refused = error.message();
     } catch (...) {
       failure = std::current_exception();
     }
     recording_ = false;
-    Driver::GraphHandle graph = nullptr;
+    Driver::CapturedGraph captured;
     try {
-      graph = driver_->end_capture(handle(Stream::compute));
+      captured = driver_->end_capture(handle(Stream::compute));
     } catch (const Error& error) {
-      if (!failure) {
-        throw_hint(ErrorKind::unavailable, "set INGOT_GRAPHS=0 to launch kernels without graphs",
-                   "{}: {}; the last op was {}", name(), error.message(), op().text());
-      }
+      if (refused.empty()) refused = error.message();
     }
-    if (failure) {
-      if (graph != nullptr) driver_->release_graph(graph);
-      std::rethrow_exception(failure);
+    if (refused.empty() && captured.nodes < recorded_) {
+      refused = fmt::format("the driver recorded {} of at least {} launches", captured.nodes, recorded_);
     }
-    return std::make_unique<DriverReplay>(*this, graph, op());
+    if (!failure && refused.empty()) return std::make_unique<DriverReplay>(*this, captured.graph, op());
+    if (captured.graph != nullptr) driver_->release_graph(captured.graph);
+    if (failure) std::rethrow_exception(failure);
+    if (settings_.replays) {
+      throw_hint(ErrorKind::unavailable, "set INGOT_GRAPHS=0 to launch kernels without graphs",
+                 "{}: {}; the last op was {}", name(), refused, op().text());
+    }
+    graphs_are_complete_ = false;
+    Log(LogLevel::warning)
+        .warning("{}: kernels are launched without graphs: {}; the last op was {}", name(), refused, op().text());
+    return nullptr;
   }
 
   void run_in_library(const char* library, FunctionRef<void(void*)> call) override {
@@ -190,6 +203,7 @@ class DriverDevice : public GpuDevice {
     } catch (const Error& error) {
       throw_error(error.kind(), "{} on {}: {}", op().text(), name(), error.message());
     }
+    ++recorded_;
     last_op_ = op();
     last_kernel_ = library;
     if (settings_.wait_for_launches && !recording_) synchronize();
@@ -385,6 +399,8 @@ class DriverDevice : public GpuDevice {
   std::unordered_map<std::string_view, Driver::Module> modules_;
   std::unordered_map<std::string_view, Loaded> kernels_;
   bool recording_ = false;
+  size_t recorded_ = 0;              // launches and calls of libraries since the last recording began
+  bool graphs_are_complete_ = true;  // no recording lacked any of them
   std::function<void(double)> wait_check_;
   std::unique_ptr<Event> waited_;
   OpLabel last_op_;

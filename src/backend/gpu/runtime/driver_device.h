@@ -12,7 +12,8 @@
 namespace ingot::gpu {
 
 struct DriverDeviceSettings {
-  // Overrides Device::replays(). Absent: the vendor's default, true for CUDA's graphs and false for HIP's.
+  // Overrides Device::replays(). Absent: true until the driver has not recorded all launches of a graph, which a
+  // warning says. With true that is an error.
   std::optional<bool> replays{};
   // Synchronises after every launch, so that an error names the op that caused it.
   bool wait_for_launches = false;

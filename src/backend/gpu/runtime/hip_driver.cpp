@@ -34,6 +34,7 @@ class HipDriver : public ModuleDriver {
     bind(api_.EventRecord, "hipEventRecord");
     bind(api_.EventQuery, "hipEventQuery");
     bind(api_.EventSynchronize, "hipEventSynchronize");
+    bind(api_.GraphGetNodes, "hipGraphGetNodes");
     bind(api_.GraphInstantiate, "hipGraphInstantiateWithFlags");
     bind(api_.GraphDestroy, "hipGraphDestroy");
     bind(api_.GraphLaunch, "hipGraphLaunch");

@@ -126,14 +126,15 @@ class ModuleDriver : public Driver {
   void begin_capture(StreamHandle stream) override {
     check(api_.StreamBeginCapture(stream, recorded_by_thread), "recording launches");
   }
-  GraphHandle end_capture(StreamHandle stream) override {
+  CapturedGraph end_capture(StreamHandle stream) override {
     void* graph = nullptr;
     check(api_.StreamEndCapture(stream, &graph), "recording launches");
-    GraphHandle ready = nullptr;
-    const Status status = api_.GraphInstantiate(&ready, graph, 0);
+    CapturedGraph captured;
+    Status status = api_.GraphGetNodes(graph, nullptr, &captured.nodes);
+    if (status == success) status = api_.GraphInstantiate(&captured.graph, graph, 0);
     api_.GraphDestroy(graph);
     check(status, "making a graph of recorded launches");
-    return ready;
+    return captured;
   }
   void run(GraphHandle graph, StreamHandle stream) override { check(api_.GraphLaunch(graph, stream), "a graph"); }
   void release_graph(GraphHandle graph) noexcept override { api_.GraphExecDestroy(graph); }
@@ -172,6 +173,7 @@ class ModuleDriver : public Driver {
     Status (*EventRecord)(void*, void*);
     Status (*EventQuery)(void*);
     Status (*EventSynchronize)(void*);
+    Status (*GraphGetNodes)(void*, void**, size_t*);
     Status (*GraphInstantiate)(void**, void*, unsigned long long);
     Status (*GraphDestroy)(void*);
     Status (*GraphLaunch)(void*, void*);

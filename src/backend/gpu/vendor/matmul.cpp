@@ -31,7 +31,7 @@ bool decline(const Context& context, const Gemm& product, ops::Refusal refuse) {
 template <class Product>
 bool decline_slices(const Context& context, const Weight& weight, DType dtype, ops::Refusal refuse, Product product) {
   if (in_place(weight, dtype)) return decline(context, product(WeightRows{0, weight.out, weight.data}), refuse);
-  const int64_t max_rows = ops::decoded_rows(weight.out, weight.in);
+  const int64_t max_rows = decoded_rows(weight.out, weight.in);
   if (max_rows == 0) return refuse("out or in is 0");
   const int64_t last = (weight.out - 1) / max_rows * max_rows;
   return decline(context, product(WeightRows{0, max_rows, nullptr}), refuse) ||
@@ -46,7 +46,7 @@ bool decline_matmul(const Context& context, const Tensor& c, const Tensor& a, co
 bool decline_linear(const Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
                     ops::LinearAttributes attributes, ops::Refusal refuse) {
   return decline_slices(context, weight, x.dtype, refuse,
-                        [&](WeightRows slice) { return linear_gemm(y, x, weight, slice, attributes.accumulate); });
+                        [&](WeightRows slice) { return linear_gemm(y, x, weight, slice, addend_of(y, attributes)); });
 }
 
 bool decline_linear_backward_input(const Context& context, const Tensor& dx, const Tensor& dy, const Weight& weight,
@@ -75,7 +75,7 @@ Gemm fp8_product(const Context& context, const Tensor& y, const Weight& x, const
           .ldb = row,
           .ldc = weight.out,
           .transpose_b = true,
-          .accumulate = attributes.accumulate,
+          .addend = addend_of(y, attributes),
           .in = DType::u8,
           .out = y.dtype,
           .fnuz = context.device.arch() == "gfx942"};

@@ -185,6 +185,10 @@ EXPORT(cuEventRecord, hipEventRecord)(Event* event, Stream*) {
 }
 EXPORT(cuEventQuery, hipEventQuery)(Event* event) { return event->queries++ == 0 ? not_ready : success; }
 EXPORT(cuEventSynchronize, hipEventSynchronize)(Event*) { return success; }
+EXPORT(cuGraphGetNodes, hipGraphGetNodes)(Launches* graph, void** nodes, size_t* count) {
+  *count = graph->size();
+  return nodes == nullptr ? success : invalid_value;
+}
 EXPORT(cuGraphInstantiateWithFlags, hipGraphInstantiateWithFlags)(Launches** ready, Launches* graph,
                                                                   unsigned long long flags) {
   *ready = new Launches(*graph);

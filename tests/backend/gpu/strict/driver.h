@@ -56,6 +56,7 @@ class Driver {
   Status synchronize_event(void* event);
   Status begin_capture(void* stream, int mode);
   Status end_capture(void* stream, void** graph);
+  Status graph_nodes(void* graph, void** nodes, size_t* count);
   Status instantiate(void** executable, void* graph, unsigned long long flags);
   Status destroy_graph(void* graph);
   Status launch_graph(void* executable, void* stream);

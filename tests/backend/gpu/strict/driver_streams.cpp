@@ -144,6 +144,18 @@ Status Driver::end_capture(void* handle, void** graph) {
   return success;
 }
 
+// Of the nodes only their number.
+Status Driver::graph_nodes(void* handle, void** nodes, size_t* count) {
+  const Lock lock(mutex_);
+  if (const Status failed = ready(); failed != success) return failed;
+  const Graph* graph = objects_.find<Graph>(handle);
+  if (graph == nullptr) return misuse(invalid_handle, "%p is no graph, or was destroyed", handle);
+  if (nodes != nullptr)
+    return misuse(invalid_value, "the nodes of a graph are requested; only their number exists here");
+  *count = graph->commands.size();
+  return success;
+}
+
 Status Driver::instantiate(void** executable, void* handle, unsigned long long flags) {
   const Lock lock(mutex_);
   if (const Status failed = ready(); failed != success) return failed;

@@ -141,6 +141,9 @@ EXPORT(cuEventDestroy_v2, hipEventDestroy)(void* event) { return driver().destro
 EXPORT(cuEventRecord, hipEventRecord)(void* event, void* stream) { return driver().record(event, stream); }
 EXPORT(cuEventQuery, hipEventQuery)(void* event) { return driver().query(event); }
 EXPORT(cuEventSynchronize, hipEventSynchronize)(void* event) { return driver().synchronize_event(event); }
+EXPORT(cuGraphGetNodes, hipGraphGetNodes)(void* graph, void** nodes, size_t* count) {
+  return driver().graph_nodes(graph, nodes, count);
+}
 EXPORT(cuGraphInstantiateWithFlags, hipGraphInstantiateWithFlags)
 (void** executable, void* graph, unsigned long long flags) { return driver().instantiate(executable, graph, flags); }
 EXPORT(cuGraphDestroy, hipGraphDestroy)(void* graph) { return driver().destroy_graph(graph); }

@@ -1,0 +1,52 @@
+#include "ops/linear_glu.h"
+
+#include "base/error.h"
+#include "ops/check.h"
+#include "ops/linear_int8.h"
+#include "ops/registry.h"
+
+namespace ingot::ops {
+
+namespace {
+
+void run_apart(Context& context, const Tensor& y, const Tensor& x, const GatedLinears& layers,
+               LinearGluAttributes attributes) {
+  const Weight weights[] = {layers.gate, layers.up};
+  linear_group(context, layers.tensors(), x, weights, attributes.group);
+  glu(context, y, layers.gate_memory, layers.up_memory, attributes.activation);
+}
+
+}  // namespace
+
+void linear_glu(Context& context, const Tensor& y, const Tensor& x, const GatedLinears& layers,
+                LinearGluAttributes attributes) {
+  constexpr const char* op = LinearGlu::name;
+  check_rank(op, "x", x, 2);
+  check(op, "y", context, y, {x.shape[0], layers.gate.out}, {x.dtype});
+  const auto check_layer = [&](const Weight& weight, const char* what, const Tensor& memory, const char* memory_name) {
+    check_linear(op, context, memory, memory_name, weight.out, x, "x", weight.in, weight, forward_types);
+    check(op, memory_name, context, memory, y.shape, {x.dtype});
+    if (attributes.group.int8_activations) check_int8_weight(op, weight);
+    if (weight.out != layers.gate.out || weight.in != layers.gate.in) {
+      throw_error(ErrorKind::internal, "{}: {} is {}, the gate {}", op, what, weight.text(), layers.gate.text());
+    }
+  };
+  check_layer(layers.gate, "gate", layers.gate_memory, "gate_memory");
+  check_layer(layers.up, "up", layers.up_memory, "up_memory");
+  const LinearAttributes& linear = attributes.group.linear;
+  if (linear.accumulate || linear.residual) throw_error(ErrorKind::internal, "{}: a sum", op);
+  if (y.elements() != 0) dispatch<LinearGlu>(context, y, x, layers, attributes);
+}
+
+OpWork LinearGlu::work(const Tensor& y, const Tensor& x, const GatedLinears& layers, LinearGluAttributes) {
+  OpWork work{.bytes = static_cast<double>(x.bytes() + y.bytes()), .wide = x.dtype == DType::f32};
+  for (const Weight& weight : {layers.gate, layers.up}) {
+    work.bytes += static_cast<double>(row_bytes(weight.storage, weight.in)) * static_cast<double>(weight.out);
+  }
+  work.gemm = {x.shape[0], 2 * layers.gate.out, x.shape[1]};
+  return work;
+}
+
+void add_linear_glu_apart(Registry& registry, DeviceKind kind) { registry.add<LinearGlu>(kind, "apart", run_apart); }
+
+}  // namespace ingot::ops
