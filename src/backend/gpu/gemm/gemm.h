@@ -3,12 +3,13 @@
 
 #include <cstdint>
 
+#include "ops/invariance.h"
 #include "tensor/dtype.h"
 
 namespace ingot::gpu {
 
 // c [m, n] (+)= op(a) [m, k] op(b) [k, n], all row-major. lda, ldb and ldc are the distances between stored rows, in
-// elements. Sums are fp32, in an order that depends on k only.
+// elements. Sums are fp32, in an order that depends on k only, as far as `invariance` does not ask for less.
 struct Gemm {
   void* c;
   const void* a;
@@ -25,6 +26,7 @@ struct Gemm {
   const float* a_scales = nullptr;  // [m]
   const float* b_scales = nullptr;  // [n]
   bool fnuz = false;
+  ops::Invariance invariance = ops::Invariance::slices;  // read by vendors' libraries
 };
 
 }  // namespace ingot::gpu

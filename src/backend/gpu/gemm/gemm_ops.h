@@ -24,7 +24,8 @@ inline Gemm gemm_of(const Tensor& c, const Tensor& a, const Tensor& b, ops::Matm
           .transpose_b = attributes.transpose_b,
           .accumulate = attributes.accumulate,
           .in = a.dtype,
-          .out = c.dtype};
+          .out = c.dtype,
+          .invariance = attributes.invariance};
 }
 
 // A slice of rows of a weight as the gemm reads it. `begin` is also the slice's first column in activations of `out`
@@ -38,7 +39,8 @@ inline std::byte* columns_from(const Tensor& tensor, int64_t column) {
   return static_cast<std::byte*>(tensor.data) + static_cast<size_t>(column) * size_of(tensor.dtype);
 }
 
-inline Gemm linear_gemm(const Tensor& y, const Tensor& x, const Weight& weight, WeightRows slice, bool accumulate) {
+inline Gemm linear_gemm(const Tensor& y, const Tensor& x, const Weight& weight, WeightRows slice, bool accumulate,
+                        ops::Invariance invariance = ops::Invariance::slices) {
   return {.c = columns_from(y, slice.begin),
           .a = x.data,
           .b = slice.data,
@@ -51,11 +53,12 @@ inline Gemm linear_gemm(const Tensor& y, const Tensor& x, const Weight& weight, 
           .transpose_b = true,
           .accumulate = accumulate,
           .in = x.dtype,
-          .out = y.dtype};
+          .out = y.dtype,
+          .invariance = invariance};
 }
 
 inline Gemm input_gradient_gemm(const Tensor& dx, const Tensor& dy, const Weight& weight, WeightRows slice,
-                                bool accumulate) {
+                                bool accumulate, ops::Invariance invariance = ops::Invariance::slices) {
   return {.c = dx.data,
           .a = columns_from(dy, slice.begin),
           .b = slice.data,
@@ -67,7 +70,8 @@ inline Gemm input_gradient_gemm(const Tensor& dx, const Tensor& dy, const Weight
           .ldc = weight.in,
           .accumulate = accumulate,
           .in = dy.dtype,
-          .out = dx.dtype};
+          .out = dx.dtype,
+          .invariance = invariance};
 }
 
 inline bool in_place(const Weight& weight, DType dtype) {
@@ -104,8 +108,9 @@ void run_matmul(ops::Context& context, const Tensor& c, const Tensor& a, const T
 template <auto multiply>
 void run_linear(ops::Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
                 ops::LinearAttributes attributes) {
-  for_slices(context, weight, x.dtype,
-             [&](WeightRows slice) { multiply(context, linear_gemm(y, x, weight, slice, attributes.accumulate)); });
+  for_slices(context, weight, x.dtype, [&](WeightRows slice) {
+    multiply(context, linear_gemm(y, x, weight, slice, attributes.accumulate, attributes.invariance));
+  });
 }
 
 template <auto multiply>
@@ -116,7 +121,8 @@ void run_linear_backward_input(ops::Context& context, const Tensor& dx, const Te
   const Tensor sums = use_fp32_sums ? context.scratch.allocate(DType::f32, dx.shape) : dx;
   if (use_fp32_sums && attributes.accumulate) ops::scale(context, sums, dx, 1.0F);
   for_slices(context, weight, dy.dtype, [&](WeightRows slice) {
-    multiply(context, input_gradient_gemm(sums, dy, weight, slice, slice.begin > 0 || attributes.accumulate));
+    multiply(context, input_gradient_gemm(sums, dy, weight, slice, slice.begin > 0 || attributes.accumulate,
+                                          attributes.invariance));
   });
   if (use_fp32_sums) ops::scale(context, dx, sums, 1.0F);
 }
