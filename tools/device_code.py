@@ -9,7 +9,8 @@ scratch, shared memory and matrix-core instructions.
 FOLDER is the build's device folder (default build/device/src/backend/gpu/device; `./run device-code` makes it) and contains
 STEM.TARGET for each source STEM.gpu.cpp. These differences fail, by kernel and target:
 - more spilled registers, scratch (stack) or static shared memory than in the table;
-- fewer blocks per compute unit (by registers, static shared memory and waves) than the table's numbers give;
+- fewer blocks per compute unit than the table's numbers give: by registers, waves and shared memory, with the most dynamic shared
+  memory of the kernel's launches in tools/gpu_budgets.tsv;
 - lost matrix-core instructions, or none on one target and some on another that has such instructions;
 - kernels that are missing in the table or in the code.
 When the code was made by another compiler version than the table names, spills and occupancy may differ. Then only scratch where
@@ -17,7 +18,7 @@ the table has none, more shared memory, lost matrix-core instructions and missin
 
 AMD's numbers come from the code object's notes, and its instructions are counted in the disassembly by llvm-objdump-22 (package
 llvm-22). NVIDIA's numbers come from the cubin's .nv.info, and its instructions are counted in the machine code, since compilers
-come without the toolkit's disassembler. Dynamic shared memory is not in the code and is not counted."""
+come without the toolkit's disassembler."""
 import argparse
 import re
 import shutil
@@ -29,6 +30,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "tools/device_code.tsv"
+BUDGETS = ROOT / "tools/gpu_budgets.tsv"
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx90a", "gfx942", "gfx950", "gfx1100")
 # vector registers per thread (with accumulation registers; NVIDIA's registers), scalar registers per wave, spilled
 # registers, bytes of scratch per thread and of static shared memory per block, threads per block, matrix-core
@@ -257,18 +259,33 @@ UNITS = {
 }
 
 
-def blocks_a_unit(target, numbers):
-    """The number of blocks of a kernel that fit on a compute unit, by registers, waves and static shared memory."""
+def launched_shared(text):
+    """{(kernel, target): the most bytes of dynamic shared memory} of the launches in tools/gpu_budgets.tsv."""
+    most, target = {}, None
+    for line in text.splitlines():
+        fields = line.split("\t")
+        if fields[0] == "job":
+            target = fields[3]
+        elif line[:1] != "#" and fields[0] != "op":
+            key = fields[1], target
+            most[key] = max(most.get(key, 0), int(fields[4]))
+    return most
+
+
+def blocks_a_unit(target, numbers, dynamic=0):
+    """The number of blocks of a kernel that fit on a compute unit, by registers, waves and shared memory, of which `dynamic` bytes
+    come from the launch."""
     registers, granule, waves, simds, shared, besides = UNITS[target]
     width = 64 if target.startswith("gfx9") else 32
     waves_a_block = -(-numbers["threads"] // width)
     need = numbers["registers"] * (32 if target.startswith("sm_") else 1)
     fit = min(waves, registers // (-(-max(need, 1) // granule) * granule)) * simds // waves_a_block
-    return min(fit, shared // (numbers["shared"] + besides)) if numbers["shared"] else fit
+    used = numbers["shared"] + dynamic
+    return min(fit, shared // (used + besides)) if used else fit
 
 
-def compare(rows, compilers, table, table_compilers):
-    """(problems, remarks) of comparing a build's rows with the table's, for the targets of the build."""
+def compare(rows, compilers, table, table_compilers, dynamic):
+    """(problems, remarks) of comparing a build's rows with the table's, for the targets of the build. `dynamic`: launched_shared."""
     problems, remarks = [], []
     for target, compiler in compilers.items():
         if table_compilers.get(target) != compiler:
@@ -286,7 +303,8 @@ def compare(rows, compilers, table, table_compilers):
             if now[field] > then[field]:
                 fails = strict or field == "shared" or (field == "scratch" and then[field] == 0)
                 (problems if fails else remarks).append(f"{where}: {field} {then[field]} -> {now[field]}")
-        blocks_then, blocks_now = blocks_a_unit(target, then), blocks_a_unit(target, now)
+        launched = dynamic.get((kernel, target), 0)
+        blocks_then, blocks_now = blocks_a_unit(target, then, launched), blocks_a_unit(target, now, launched)
         if blocks_now < blocks_then:
             (problems if strict else remarks).append(
                 f"{where}: {blocks_then} -> {blocks_now} blocks fit on a compute unit "
@@ -312,10 +330,10 @@ def self_test():
     compilers = {"gfx942": "clang 19.1.7", "sm_90": "nvcc 13.0"}
     other = {"gfx942": "clang 20.0.0", "sm_90": "nvcc 13.0"}
 
-    def found(changes, made_by=compilers):
+    def found(changes, made_by=compilers, launched=0):
         key = ("a.gpu.cpp", "k", "gfx942")
         rows = {**table, key: {**good, **changes}}
-        return tuple(map(len, compare(rows, made_by, table, compilers)))
+        return tuple(map(len, compare(rows, made_by, table, compilers, {key[1:]: launched})))
 
     assert found({}) == (0, 0)
     assert found({"registers": 32, "scalars": 99, "spills": 0, "matrix": 9}) == (0, 0)
@@ -324,21 +342,26 @@ def self_test():
     assert found({"shared": 2048}) == (1, 0)
     assert found({"shared": 17 << 10}) == (2, 0)  # and 3 blocks fit instead of 8
     assert found({"registers": 72}) == (1, 0)
+    assert found({"registers": 72}, launched=15 << 10) == (0, 0)  # 4 blocks by shared memory, before and now
+    assert found({"registers": 136}, launched=15 << 10) == (1, 0)
     assert found({"matrix": 0}) == (2, 0)  # lost, and different from the other target
     assert found({"spills": 1, "registers": 72}, other) == (0, 3)
     assert found({"scratch": 4}, other) == (1, 1)
     assert found({"shared": 2048}, other) == (1, 1)
-    assert len(compare({}, compilers, table, compilers)[0]) == 2
+    assert len(compare({}, compilers, table, compilers, {})[0]) == 2
     more = {**table, ("a.gpu.cpp", "new", "sm_90"): {**good, "matrix": 0}}
-    assert len(compare(more, compilers, table, compilers)[0]) == 1
+    assert len(compare(more, compilers, table, compilers, {})[0]) == 1
     half = {key: numbers for key, numbers in table.items() if key[2] == "sm_90"}
-    assert compare(half, {"sm_90": "nvcc 13.0"}, table, compilers) == ([], [])
+    assert compare(half, {"sm_90": "nvcc 13.0"}, table, compilers, {}) == ([], [])
     assert read_table(write_table(table, compilers)) == (table, compilers)
 
     assert unpack(bytes.fromhex("83a161cd0100a16292c3d0ffa163d9026869"))[0] == {"a": 256, "b": [True, -1], "c": "hi"}
     assert blocks_a_unit("gfx942", good) == 8 and blocks_a_unit("gfx942", {**good, "registers": 129}) == 3
     assert blocks_a_unit("sm_90", good) == 4 and blocks_a_unit("sm_90", {**good, "shared": 100 << 10}) == 2
     assert blocks_a_unit("gfx1100", {**good, "registers": 97}) == 6
+    assert blocks_a_unit("sm_90", {**good, "shared": 0}, 100 << 10) == 2
+    budgets = "# text\nop\tkernel\njob\tj\tH200\tsm_90\t8\t9\no\tk\t1\t256\t64\t1\t0\t0\no\tk\t2\t256\t32\t1\t0\t0\n"
+    assert launched_shared(budgets) == {("k", "sm_90"): 64}
     amd = "00001900 <k>:\n\ts_load_dwordx4 s[0:3]\n\tv_mfma_f32 a[0:3], v[0:1]\n\n00001a00 <m>:\n\ts_endpgm\n"
     assert mnemonics(amd) == {"k": ["s_load_dwordx4", "v_mfma_f32"], "m": ["s_endpgm"]}
     with tempfile.TemporaryDirectory() as folder:
@@ -366,7 +389,8 @@ def main():
             kept = {key: value for key, value in table.items() if key[2] not in compilers}
             TABLE.write_text(write_table({**kept, **rows}, {**table_compilers, **compilers}), encoding="utf-8")
     else:
-        found, remarks = compare(rows, compilers, table, table_compilers)
+        dynamic = launched_shared(BUDGETS.read_text(encoding="utf-8"))
+        found, remarks = compare(rows, compilers, table, table_compilers, dynamic)
         print("\n".join(remarks), end="\n" if remarks else "")
         problems += found
     for target in TARGETS:

@@ -85,6 +85,7 @@ check banned-symbols python3 tools/check_symbols.py
 check tracked-files python3 tools/check_files.py --self-test
 check tracked-files python3 tools/check_files.py
 check device-code python3 tools/device_code.py --self-test
+check gpu-paper python3 tools/gpu_paper.py --self-test
 check device-runs python3 tools/device_runs.py --self-test
 check python python_compiles
 if command -v shellcheck >/dev/null; then check shellcheck shell; fi

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "base/philox.h"
 #include "checkpoint/load.h"
@@ -46,7 +47,8 @@ WeightSet random_model(Device& device, const spec::ModelSpec& model, const check
   const auto arena = std::make_shared<Arena>(device, random_model_bytes(model, storage), "weights");
   int64_t most = 1;
   for (const spec::ParamSpec& p : table) most = std::max(most, p.elements());
-  runtime::RandomPool random(seed, most);
+  std::optional<runtime::RandomPool> random;
+  if (scale != 0) random.emplace(seed, most);
   WeightSet weights;
   for (const spec::ParamSpec& p : table) {
     const Rows rows = rows_of(p, storage);
@@ -57,11 +59,11 @@ WeightSet random_model(Device& device, const spec::ModelSpec& model, const check
     } else {
       parameter.vector = Tensor{data, DType::f32, Shape{rows.in}, &device};
     }
-    if (p.init == spec::Init::normal) {
+    if (p.init == spec::Init::normal && random) {
       if (is_plain(rows.storage)) {
-        random.fill(device, parameter.matrix ? parameter.matrix.tensor() : parameter.vector, scale * p.init_std);
+        random->fill(device, parameter.matrix ? parameter.matrix.tensor() : parameter.vector, scale * p.init_std);
       } else {
-        random.fill(device, parameter.matrix, data, scale * p.init_std);
+        random->fill(device, parameter.matrix, data, scale * p.init_std);
       }
     }
     if (p.init == spec::Init::ones) {

@@ -16,8 +16,8 @@
 namespace ingot::bench {
 
 // Random weights for spec::parameters(model), drawn by a RandomPool, with matrices stored as `storage` says. The same
-// numbers on every device. `scale` multiplies the random values. Errors: resource when they do not fit; unsupported for
-// rows that are not whole blocks; internal where `storage` leaves the type to a file.
+// numbers on every device. `scale` multiplies the random values; with 0 none are drawn. Errors: resource when they do
+// not fit; unsupported for rows that are not whole blocks; internal where `storage` leaves the type to a file.
 WeightSet random_model(Device& device, const spec::ModelSpec& model, const checkpoint::WeightStorage& storage,
                        uint64_t seed, double scale = 1);
 size_t random_model_bytes(const spec::ModelSpec& model, const checkpoint::WeightStorage& storage);

@@ -30,58 +30,17 @@ Enum value_of(const char* option, const std::string& word, std::initializer_list
 
 train::Precision precision_of(const std::string& word) {
   using enum train::Precision;
-  if (word == name(fp8)) {
-    throw_hint(ErrorKind::unsupported, "use bf16 or fp32; to train in fp8, use a recipe with precision: fp8",
-               "--dtype fp8: random weights in fp8 are not supported by ingot bench train");
-  }
-  return value_of("dtype", word, {bf16, fp32});
+  return value_of("dtype", word, {bf16, fp32, fp8});
 }
 
-// The memory and FLOPs of the job, planned as `ingot pretrain` does.
-runs::RunPlan plan(const TrainOptions& options, const runtime::Runtime& runtime, const spec::ModelSpec& model) {
-  const int64_t sequence = options.sequence, document = options.document_tokens(), global = options.global,
-                warmup = options.warmup, steps = options.steps;
-  if (sequence < 2 || document < 2 || document > sequence || global < 1 || warmup < 1 || steps < 2) {
-    throw_error(ErrorKind::usage,
-                "--sequence {} --document {} --global {} --warmup {} --steps {}: must be at least 2, 2 (and at most "
-                "the sequence), 1, 1 and 2",
-                sequence, document, global, warmup, steps);
+// The type of the weights: with `--dtype fp8`, as in recipes, a frozen base is in fp8.
+std::string weights_of(const TrainOptions& options) {
+  if (precision_of(options.dtype) != train::Precision::fp8) return options.weights;
+  if (options.weights != "auto" && options.weights != "fp8") {
+    throw_hint(ErrorKind::usage, "remove --weights, or use --dtype bf16",
+               "--dtype fp8 needs fp8 weights, but --weights is {}", options.weights);
   }
-  constexpr int64_t max_count = int64_t{1} << 31;
-  if (sequence > data::max_sequence_length || std::max({global, warmup, steps}) > max_count) {
-    throw_error(ErrorKind::usage,
-                "--sequence {} --global {} --warmup {} --steps {}: must be at most {}, and {} each for the others",
-                sequence, global, warmup, steps, data::max_sequence_length, max_count);
-  }
-  using spec::Recompute;
-  using train::MasterType, train::OptimizerName, train::StateType;
-  train::Recipe recipe;
-  recipe.precision = precision_of(options.dtype);
-  recipe.optimizer.name =
-      value_of("optimizer", options.optimizer,
-               {OptimizerName::adamw, OptimizerName::muon, OptimizerName::sgd, OptimizerName::lion});
-  recipe.optimizer.state_dtype =
-      value_of("state-dtype", options.state_dtype, {StateType::fp32, StateType::bf16, StateType::int8});
-  recipe.optimizer.master = value_of("master", options.master, {MasterType::bf16, MasterType::fp32});
-  recipe.recompute = value_of("recompute", options.recompute, {Recompute::none, Recompute::selective, Recompute::full});
-  if (options.bitwise) recipe.determinism = train::Determinism::bitwise;
-  if (options.rank) recipe.adapter = train::AdapterRecipe{.rank = {options.rank}};
-  recipe.data.sequence_length = sequence;
-  recipe.batch.global = global;
-  recipe.batch.micro.value = options.micro;
-  recipe.steps = warmup + steps;
-  recipe.weights = options.weights;
-  data::DatasetStatistics data;
-  data.num_sequences = 1;
-  data.num_loss_tokens = sequence;
-  for (int64_t begin = 0; begin < sequence; begin += document) {
-    const auto length = static_cast<double>(std::min(document, sequence - begin));
-    data.squared_lengths += length * length;
-  }
-  const DType activation = train::dtype_of(recipe.precision);
-  return runs::plan_run(recipe, model, data, 0,
-                        {random_model_bytes(model, random_weight_storage(options.weights, activation)), 0},
-                        runtime.device->memory_available(), runtime);
+  return options.rank ? "fp8" : options.weights;
 }
 
 DeviceRates rates_of(runtime::Runtime& runtime, DType activation) {
@@ -125,21 +84,69 @@ double TrainReport::median_seconds() const {
   return sorted[sorted.size() / 2];
 }
 
+runs::RunPlan plan_train(const TrainOptions& options, const runtime::Runtime& runtime, const spec::ModelSpec& model) {
+  const int64_t sequence = options.sequence, document = options.document_tokens(), global = options.global,
+                warmup = options.warmup, steps = options.steps;
+  if (sequence < 2 || document < 2 || document > sequence || global < 1 || warmup < 1 || steps < 2) {
+    throw_error(ErrorKind::usage,
+                "--sequence {} --document {} --global {} --warmup {} --steps {}: must be at least 2, 2 (and at most "
+                "the sequence), 1, 1 and 2",
+                sequence, document, global, warmup, steps);
+  }
+  constexpr int64_t max_count = int64_t{1} << 31;
+  if (sequence > data::max_sequence_length || std::max({global, warmup, steps}) > max_count) {
+    throw_error(ErrorKind::usage,
+                "--sequence {} --global {} --warmup {} --steps {}: must be at most {}, and {} each for the others",
+                sequence, global, warmup, steps, data::max_sequence_length, max_count);
+  }
+  using spec::Recompute;
+  using train::MasterType, train::OptimizerName, train::StateType;
+  train::Recipe recipe;
+  recipe.precision = precision_of(options.dtype);
+  recipe.optimizer.name =
+      value_of("optimizer", options.optimizer,
+               {OptimizerName::adamw, OptimizerName::muon, OptimizerName::sgd, OptimizerName::lion});
+  recipe.optimizer.state_dtype =
+      value_of("state-dtype", options.state_dtype, {StateType::fp32, StateType::bf16, StateType::int8});
+  recipe.optimizer.master = value_of("master", options.master, {MasterType::bf16, MasterType::fp32});
+  recipe.recompute = value_of("recompute", options.recompute, {Recompute::none, Recompute::selective, Recompute::full});
+  if (options.bitwise) recipe.determinism = train::Determinism::bitwise;
+  if (options.rank) recipe.adapter = train::AdapterRecipe{.rank = {options.rank}};
+  recipe.data.sequence_length = sequence;
+  recipe.batch.global = global;
+  recipe.batch.micro.value = options.micro;
+  recipe.steps = warmup + steps;
+  recipe.weights = weights_of(options);
+  data::DatasetStatistics data;
+  data.num_sequences = 1;
+  data.num_loss_tokens = sequence;
+  for (int64_t begin = 0; begin < sequence; begin += document) {
+    const auto length = static_cast<double>(std::min(document, sequence - begin));
+    data.squared_lengths += length * length;
+  }
+  const DType activation = train::dtype_of(recipe.precision);
+  return runs::plan_run(recipe, model, data, 0,
+                        {random_model_bytes(model, random_weight_storage(recipe.weights, activation)), 0},
+                        runtime.device->memory_available(), runtime);
+}
+
 TrainReport bench_train(const TrainOptions& options) {
   if (!(options.seconds > 0)) throw_error(ErrorKind::usage, "--seconds {}; must be above 0", options.seconds);
   const DType activation = train::dtype_of(precision_of(options.dtype));
   TrainReport report;
-  report.decoded = random_weight_storage(options.weights, activation).decoded(activation);
+  const std::string weights = weights_of(options);
+  report.weights = weights == "auto" ? ingot::name(activation) : weights;
+  report.decoded = random_weight_storage(weights, activation).decoded(activation);
   if (report.decoded && !options.rank) {
     throw_hint(ErrorKind::usage, "add --rank R to train LoRA adapters on the frozen weights",
-               "--weights {}: weights of this type cannot be trained", options.weights);
+               "--weights {}: weights of this type cannot be trained", report.weights);
   }
   runtime::Runtime runtime = runtime::open_runtime(options.device, options.threads);
   report.model = bench_spec(options.model);
   const spec::ModelSpec& model = report.model;
-  report.plan = plan(options, runtime, model);
+  report.plan = plan_train(options, runtime, model);
   const TrainJob job{report.plan.lora, report.plan.step, report.plan.optimizer_types, options.document_tokens(), 1,
-                     options.weights};
+                     weights};
 
   const SmallCheck check = report.check = check_small(runtime, model, job);
   if (!check.agrees()) {

@@ -38,7 +38,8 @@ struct TrainReport {
   spec::ModelSpec model;
   std::string device, arch, device_model;
   runs::RunPlan plan;
-  bool decoded = false;         // weights are not stored in the activations' type
+  std::string weights;          // the type in which matrices are stored
+  bool decoded = false;         // that is not the activations' type
   std::vector<double> seconds;  // of each timed step
   std::vector<double> losses;   // of each timed step
   double first_loss = 0;        // before the first update
@@ -54,6 +55,9 @@ struct TrainReport {
   double mean_seconds() const;
   double median_seconds() const;
 };
+
+// The memory of the job and its settings, planned as `ingot pretrain` does. Errors: as bench_train's.
+runs::RunPlan plan_train(const TrainOptions& options, const runtime::Runtime& runtime, const spec::ModelSpec& model);
 
 // Compares a reduced model with the CPU, then times. Errors: usage for values outside their range and unknown words,
 // unsupported for fp8, those of plan_run and open_runtime; internal where the results differ or are not finite.

@@ -31,7 +31,7 @@ class BenchTrain : public Command {
     a.option("micro", options_.micro, "sequences per micro-batch (default: as many as fit in memory)");
     a.option("rank", options_.rank,
              "train LoRA adapters of this rank on all linear layers of the frozen model (default: full training)");
-    a.option("dtype", options_.dtype, "data type of the computation: bf16 (default) or fp32");
+    a.option("dtype", options_.dtype, "data type of the computation: bf16 (default), fp32 or fp8 (products alone)");
     a.option("weights", options_.weights, bench::random_weights_help);
     a.option("optimizer", options_.optimizer,
              "optimizer.name of recipes, with its default settings: adamw (default), muon, sgd or lion");
@@ -62,7 +62,7 @@ int BenchTrain::run(const Output& output) {
   const double seconds = report.mean_seconds();
   output.print(fmt::format("{}, {} on {} ({})\n", options_.model,
                            !report.plan.lora ? "full training"
-                           : report.decoded  ? "LoRA on a base in " + options_.weights
+                           : report.decoded  ? "LoRA on a base in " + report.weights
                                              : "LoRA",
                            report.device, report.device_model));
   output.print(fmt::format(
@@ -89,7 +89,7 @@ int BenchTrain::run(const Output& output) {
                                {"arch", report.arch},
                                {"device_model", report.device_model},
                                {"dtype", options_.dtype},
-                               {"weights", options_.weights == "auto" ? options_.dtype : options_.weights},
+                               {"weights", report.weights},
                                {"optimizer", options_.optimizer},
                                {"state", options_.state_dtype},
                                {"state_bytes", bytes.moments},

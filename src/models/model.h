@@ -54,9 +54,10 @@ class Model : public InferenceModel {
   virtual void set_trainable(const std::vector<int>& trainable_of_parameter, int64_t lowest_trainable_layer,
                              bool input_gradient = false) = 0;
 
-  // With pass.weights: the units that a pass needs, in order (nn/weight_gatherer.h). `trains`: a training pass, with
-  // its loss and backward.
-  virtual std::vector<int> weight_units(bool trains) const = 0;
+  // With pass.weights: the units that a forward pass with its loss needs, in order, and those that backward needs
+  // (nn/weight_gatherer.h).
+  virtual std::vector<int> forward_weight_units() const = 0;
+  virtual std::vector<int> backward_weight_units() const = 0;
 
   // Training and evaluation during it, in this order for each micro-batch; those of several micro-batches may
   // interleave, with one slot each. A stage of a pipeline computes its part of the model; its caller moves what crosses

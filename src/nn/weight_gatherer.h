@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "spec/model_shard.h"
+
 namespace ingot::nn {
 
 // The weights come in units: 0 is what is used before the blocks, 1 + i block i, and one more what is used after them.
@@ -13,16 +15,19 @@ class WeightGatherer {
  public:
   virtual ~WeightGatherer() = default;
 
-  // Before a pass: the units that it needs, in order.
+  // Before a forward or backward pass: the units that it needs, in order.
   virtual void begin_pass(std::vector<int> units) = 0;
   // Before the computations with a unit, which must be the next one of the pass: waits until its weights are there.
   // They stay until the next call; a tied embedding, which is used at both ends, until the pass has ended. Meanwhile
-  // the next unit's weights are gathered. Embedding's backward needs none.
+  // the next unit's weights are gathered.
   virtual void need(int unit) = 0;
 };
 
-// The units of a pass over a model of so many blocks, forward, and backward down to block `lowest`; `lowest` =
-// `blocks`: forward only.
-std::vector<int> weight_units_of_pass(int64_t blocks, int64_t lowest);
+// The units that a forward pass of the shard needs, with its loss. The last stage of a pipeline has a tied embedding,
+// unit 0, as its head.
+std::vector<int> forward_weight_units(const spec::ModelSpec& model, const spec::ModelShard& shard);
+// The units that backward needs after the loss, down to the shard's own block `lowest`. Embedding's backward needs
+// none.
+std::vector<int> backward_weight_units(const spec::ModelSpec& model, const spec::ModelShard& shard, int64_t lowest);
 
 }  // namespace ingot::nn

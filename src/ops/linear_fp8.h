@@ -30,6 +30,7 @@ void quantize_fp8(Context& context, const Weight& q, const Tensor& x, const Weig
 struct QuantizeFp8 {
   static constexpr const char* name = "quantize_fp8";
   using Signature = void(Context&, const Weight&, const Tensor&, const Weight&);
+  static OpWork work(const Weight& q, const Tensor& x, const Weight&) { return recoding_work(x, q); }
 };
 
 // x [R, K], f32 or bf16, = q [R, K]; with `by`, element k of every row is divided by the scale of row k of `by`. Exact,
@@ -39,6 +40,7 @@ void dequantize_fp8(Context& context, const Tensor& x, const Weight& q, const We
 struct DequantizeFp8 {
   static constexpr const char* name = "dequantize_fp8";
   using Signature = void(Context&, const Tensor&, const Weight&, const Weight&);
+  static OpWork work(const Tensor& x, const Weight& q, const Weight&) { return recoding_work(x, q); }
 };
 
 // scales [R] f32 = the scales of q's rows, contiguous.
@@ -54,10 +56,16 @@ struct Fp8Scales {
 struct GemmFp8 {
   static constexpr const char* name = "linear_fp8";
   using Signature = void(Context&, const Tensor&, const Weight&, const Weight&, LinearAttributes);
+  static OpWork work(const Tensor& y, const Weight&, const Weight& weight, LinearAttributes) {
+    return {.gemm = {y.shape[0], weight.out, weight.in}, .bytes = static_cast<double>(y.bytes())};
+  }
 };
 struct GemmFp8BackwardInput {
   static constexpr const char* name = "linear_fp8_backward_input";
   using Signature = void(Context&, const Tensor&, const Weight&, const Weight&, LinearAttributes);
+  static OpWork work(const Tensor& dx, const Weight&, const Weight& weight, LinearAttributes) {
+    return {.gemm = {dx.shape[0], weight.in, weight.out}, .bytes = static_cast<double>(dx.bytes())};
+  }
 };
 
 // Both gemms for devices without fp8 gemms: decode the left operand to bf16 and call `linear` or

@@ -72,6 +72,7 @@ void dequantize(Context& context, const Tensor& out, const Weight& weight);
 struct Dequantize {
   static constexpr const char* name = "dequantize";
   using Signature = void(Context&, const Tensor&, const Weight&);
+  static OpWork work(const Tensor& out, const Weight& weight) { return recoding_work(out, weight); }
 };
 
 }  // namespace ingot::ops

@@ -18,6 +18,11 @@ OpWork gemm_work(std::span<const Tensor> tensors, bool with_term) {
   return work;
 }
 
+OpWork recoding_work(const Tensor& plain, const Weight& encoded) {
+  const double codes = static_cast<double>(row_bytes(encoded.storage, encoded.in)) * static_cast<double>(encoded.out);
+  return {.bytes = static_cast<double>(plain.bytes()) + codes, .wide = plain.dtype == DType::f32};
+}
+
 OpWork attention_work(std::span<const Tensor> tensors, double passes) {
   OpWork work = plain_work(tensors);
   work.attention_tokens = passes * static_cast<double>(tensors[0].shape[0]);

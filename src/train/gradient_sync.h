@@ -23,9 +23,9 @@ class GradientSync {
   // For one rank all calls do nothing, and no buffers are allocated. The arguments must outlive it.
   GradientSync(ops::Context& context, OptimizerState& optimizer_state, const comm::Grid& grid);
 
-  // Whether buckets are synchronised after every micro-batch (from ZeRO stage 2 on) instead of once at the end of a
-  // step.
-  bool every_micro_batch() const { return optimizer_state_.share().zero_stage() >= 2; }
+  // Whether buckets are synchronised after every micro-batch (where ranks divide gradients) instead of once at the end
+  // of a step.
+  bool every_micro_batch() const { return optimizer_state_.share().divides_gradients(); }
 
   void begin_step();
   // Starts the synchronisation of the bucket's memory, which holds this rank's gradients, after adding up what

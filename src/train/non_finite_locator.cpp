@@ -29,7 +29,7 @@ NonFiniteLocator::NonFiniteLocator(Device& device, const spec::ModelSpec& model,
   if (sharded_ == nullptr) add_weights();
   for (const TrainedParameter& t : optimizer_state.tensors()) {
     if (optimizer_state.has_whole_weights()) add(t.weight.data, t.weight.bytes(), t.name, false);
-    const bool shared = t.sum || optimizer_state.share().zero_stage() >= 2;  // memory shared by all tensors
+    const bool shared = t.sum || optimizer_state.share().divides_gradients();  // memory shared by all tensors
     if (!shared) add(t.gradient.data, t.gradient.bytes(), t.name, true);
     if (t.tied_gradient) add(t.tied_gradient.data, t.tied_gradient.bytes(), t.name, true);
   }

@@ -355,7 +355,7 @@ struct OptimizerState::Layout {
 OptimizerStateBytes OptimizerState::bytes_of(const Layout& layout, OptimizerDtypes types) {
   OptimizerStateBytes bytes;
   size_t largest = 0;
-  const bool shared = layout.share.zero_stage() >= 2;
+  const bool shared = layout.share.divides_gradients();
   for (size_t i = 0; i < layout.tensors.size(); ++i) {
     const Planned& p = layout.tensors[i];
     const int64_t elements = layout.shard(i).count();
@@ -565,7 +565,7 @@ void OptimizerState::allocate_state(Device& device, OptimizerDtypes types, const
     for (StateTensor& state : t.state) state.tensor = arena.allocate(state.tensor.dtype, state.tensor.shape);
   }
   place_runs();
-  share_.zero_stage() >= 2 ? allocate_shared_gradients(layout) : allocate_gradients(layout);
+  share_.divides_gradients() ? allocate_shared_gradients(layout) : allocate_gradients(layout);
   if (types.fixed_point_sums) {
     allocate_fixed_sums(device);
   } else {

@@ -49,6 +49,13 @@ const comm::Grid::Link& Pipeline::link(int peer) const {
   return found->second;
 }
 
+const models::Model& Pipeline::model(int virtual_stage) const {
+  const auto found = std::ranges::find(chunks_, virtual_stage, [](const models::Model* m) { return m->shard().stage; });
+  if (found == chunks_.end())
+    throw_error(ErrorKind::internal, "stage {} of the pipeline has no part {}", ranks_.rank(), virtual_stage);
+  return **found;
+}
+
 void Pipeline::run(const spec::PipelineSchedule& schedule, PipelineWork& work, Peers peers) {
   if (ranks_.size() != schedule.shape.ranks || std::ssize(chunks_) != schedule.shape.chunks) {
     throw_error(ErrorKind::internal, "a pipeline of {} ranks with {} chunks, for a schedule of {} with {}",
@@ -75,7 +82,11 @@ void Pipeline::execute(Run& run) {
       run.work.update();
     } else {
       for (; is_computation(step.action) && started <= step.micro_batch; ++started) run.work.begin(started);
-      if (run.work.tokens(step.micro_batch) > 0) run_action(run, step);
+      if (run.work.tokens(step.micro_batch) > 0) {
+        run_action(run, step);
+      } else if (is_computation(step.action)) {
+        run.work.skips(step);
+      }
       if (is_computation(step.action)) run.work.computed();
       if (last[static_cast<size_t>(step.micro_batch)] == i) run.work.end(step.micro_batch);
     }
@@ -133,13 +144,13 @@ void Pipeline::forward(Run& run, const PipelineStep& step) {
   StageSlot& used = slot_with(std::nullopt);
   models::Slot& slot = used.slot;
   if (stage > 0) {
-    const Shape shape{run.work.tokens(step.micro_batch), model(run, stage).spec().hidden};
+    const Shape shape{run.work.tokens(step.micro_batch), model(stage).spec().hidden};
     take(run, step, slot.begin_forward(run.work.activation(), shape));
   }
   nn::Pass pass = run.work.pass(step.micro_batch, run.is_trained(stage));
-  model(run, stage).forward(pass, slot);
+  model(stage).forward(pass, slot);
   if (run.is_last(stage)) {
-    model(run, stage).loss(pass, slot, run.work.objective(step.micro_batch));
+    model(stage).loss(pass, slot, run.work.objective(step.micro_batch));
     run.work.computed_loss(step.micro_batch);
   } else {
     keep(run, step, slot.residual);
@@ -159,7 +170,7 @@ void Pipeline::backward(Run& run, const PipelineStep& step, bool defers) {
   nn::Training training = *pass.training;
   if (defers) training.deferred = &used.slot.deferred;
   pass.training = &training;
-  model(run, stage).backward(pass, used.slot);
+  model(stage).backward(pass, used.slot);
   if (stage > run.schedule.shape.first_trainable) keep(run, step, used.slot.dresidual);
   if (!defers) release(used);
 }
@@ -177,7 +188,7 @@ void Pipeline::release(StageSlot& used) {
 }
 
 Tensor Pipeline::message(const Run& run, const PipelineStep& step, size_t buffer) const {
-  const Shape shape{run.work.tokens(step.micro_batch), model(run, step.virtual_stage).spec().hidden};
+  const Shape shape{run.work.tokens(step.micro_batch), model(step.virtual_stage).spec().hidden};
   return {buffers_[buffer].data, run.work.activation(), shape, &context_.device};
 }
 

@@ -27,6 +27,8 @@ class PipelineWork {
   virtual void end(int micro_batch) = 0;
   // Before each computation.
   virtual void computes(const spec::PipelineStep& step) = 0;
+  // In place of one of a micro-batch without sequences, of which other data-parallel ranks may have some.
+  virtual void skips(const spec::PipelineStep& step) = 0;
   // After each computation.
   virtual void computed() = 0;
   // The arguments of a pass over a micro-batch, between its begin() and its end(). With `saves` it is a training pass,
@@ -73,8 +75,8 @@ class Pipeline {
   // internal for another number of ranks or chunks than the schedule's, and when slots or messages do not suffice.
   void run(const spec::PipelineSchedule& schedule, PipelineWork& work, Peers peers = Peers::present);
 
-  // The first of this rank's models.
-  const models::Model& model() const { return *chunks_.front(); }
+  // This rank's model of a virtual stage that it has.
+  const models::Model& model(int virtual_stage) const;
 
  private:
   // Device memory of one message, and what an operation on it needs.
@@ -99,9 +101,6 @@ class Pipeline {
     bool is_trained(int virtual_stage) const { return virtual_stage >= schedule.shape.first_trainable; }
   };
 
-  const models::Model& model(const Run& run, int virtual_stage) const {
-    return *chunks_[static_cast<size_t>(run.schedule.chunk_of(virtual_stage))];
-  }
   const comm::Grid::Link& link(int peer) const;
   void execute(Run& run);
   void run_action(Run& run, const spec::PipelineStep& step);

@@ -493,10 +493,10 @@ void check_parallel(const Recipe& r, Fail fail) {
          fmt::format("parallel.chunks {} with parallel.pp 1: there is no pipeline", *p.chunks.value));
   }
   if (p.pp == 1) return;
-  if (p.zero >= 2) {
-    fail("set parallel.zero to 1",
-         fmt::format("parallel.zero {} with parallel.pp {}: a pipeline's stages add up whole gradients over a step",
-                     p.zero, p.pp));
+  if (p.zero == 2) {
+    fail("set parallel.zero to 1 or 3",
+         fmt::format("parallel.zero 2 with parallel.pp {}: a pipeline's stages add up whole gradients over a step",
+                     p.pp));
   }
   try {
     const auto ranks = static_cast<int>(p.pp);

@@ -120,18 +120,16 @@ std::vector<size_t> gathered_bytes(const WeightUnit& unit) {
   return bytes;
 }
 
-std::vector<int> gathered_units(const spec::ModelSpec& model, std::span<const int> pass, int64_t passes, bool kept) {
+std::vector<int> gathered_units(const spec::ModelSpec& model, std::span<const int> needed, bool kept) {
   const auto units = static_cast<size_t>(model.num_layers()) + 2;
   std::array<int, 4> places{};
   places.fill(-1);
   std::vector<int> gathered;
   for (int step = kept ? 0 : 1; step < 2; ++step) {  // the first fills the places
     gathered.clear();
-    for (int64_t i = 0; i < passes; ++i) {
-      for (const int unit : pass) {
-        int& place = places.at(place_number(unit, units, model.tied_head));
-        if (std::exchange(place, unit) != unit) gathered.push_back(unit);
-      }
+    for (const int unit : needed) {
+      int& place = places.at(place_number(unit, units, model.tied_head));
+      if (std::exchange(place, unit) != unit) gathered.push_back(unit);
     }
   }
   return gathered;

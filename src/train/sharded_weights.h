@@ -51,10 +51,10 @@ std::vector<WeightUnit> weight_units(const spec::ModelSpec& model, std::span<con
 // Bytes of each bucket of a unit that several ranks gather.
 std::vector<size_t> gathered_bytes(const WeightUnit& unit);
 
-// The units that the ranks gather in passes over these units, where the passes before were the same: a unit that is
-// still in its place is not gathered again. `kept`: also not by the next step's first pass, since no update has changed
-// the weights.
-std::vector<int> gathered_units(const spec::ModelSpec& model, std::span<const int> pass, int64_t passes, bool kept);
+// The units that the ranks gather in a step whose passes need these units, where the step before was the same: a unit
+// that is still in its place is not gathered again. `kept`: also not by the next step's first pass, since no update has
+// changed the weights.
+std::vector<int> gathered_units(const spec::ModelSpec& model, std::span<const int> needed, bool kept);
 
 struct ShardedWeightBytes {
   size_t own = 0;        // this rank's share, on the device

@@ -13,7 +13,8 @@ namespace ingot::train {
 
 // What one rank stores: of the parts of the model that it holds, at ZeRO stage 0 everything; 1: only its share of
 // masters and moments; 2: also only its share of the step's gradients; 3: also only its share of the weights
-// (train/sharded_weights.h). A single data-parallel rank stores everything at every stage.
+// (train/sharded_weights.h). A single data-parallel rank stores everything at every stage. In a pipeline, whose stages
+// add up gradients over a step, stage 3 leaves gradients whole.
 struct ShardSpec {
   int rank = 0;   // among the ranks that divide the state of these parts among them (comm/grid.h)
   int ranks = 1;  // their number
@@ -40,6 +41,7 @@ struct ShardSpec {
   // The ranks with sequences of their own.
   int data_parallel() const { return ranks * replicas / cp; }
   int zero_stage() const { return ranks > 1 ? zero : 0; }
+  bool divides_gradients() const { return zero_stage() >= 2 && stages() == 1; }
   bool gathers_weights() const { return zero_stage() == 3 || offload_weights; }
   // The pipeline.
   int stages() const { return static_cast<int>(shards.front().pp / std::ssize(shards)); }

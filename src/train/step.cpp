@@ -52,7 +52,7 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
       updated_(optimizer_state.buckets().size()) {
   const ShardSpec& share = optimizer_state.share();
   const int64_t lowest = optimizer_state.lowest_trainable_layer();
-  if (model.parts.size() != share.shards.size() || (share.stages() > 1 && share.zero_stage() >= 2) ||
+  if (model.parts.size() != share.shards.size() || (share.stages() > 1 && share.zero_stage() == 2) ||
       (share.ranks > 1 && share.offload_weights && share.zero_stage() < 3) ||
       share.gathers_weights() != (sharded_ != nullptr) || share.cp != grid.cp.size()) {
     throw_error(ErrorKind::internal,
@@ -176,6 +176,16 @@ double Step::sum_in_order(std::span<const double> losses) const {
     for (const double loss : all[static_cast<size_t>(rank)]) sum += loss;
   }
   return sum;
+}
+
+std::vector<int> Step::weight_units(const spec::PipelineStep& step) const {
+  const models::Model& model = pipeline_->model(step.virtual_stage);
+  switch (step.action) {
+    case spec::PipelineAction::forward: return model.forward_weight_units();
+    case spec::PipelineAction::backward:
+    case spec::PipelineAction::backward_input: return model.backward_weight_units();
+    default: return {};
+  }
 }
 
 nn::Pass Step::pass_over(const MicroBatch& batch) {

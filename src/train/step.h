@@ -172,8 +172,8 @@ class Step {
   // The micro-batches of a step or an evaluation, with which a schedule is executed.
   class MicroBatches;
 
-  // What a pass over a micro-batch needs of `sharded_`.
-  std::vector<int> weight_units(bool trains) const { return pipeline_->model().weight_units(trains); }
+  // What a computation needs of `sharded_`.
+  std::vector<int> weight_units(const spec::PipelineStep& step) const;
   bool has_losses() const;  // on the last stage's first tensor-parallel rank
   // The sums of all context-parallel ranks, in order, on the first of them; none on others.
   std::vector<double> in_order(const std::vector<LossSum>& own) const;

@@ -43,23 +43,38 @@ class Step::MicroBatches final : public PipelineWork, public nn::PassObserver {
     started_ = micro_batch + 1;
     while (put_ < started_) put_next();
     if (tokens(micro_batch) == 0) return;
-    if (step_.sharded_ != nullptr) step_.sharded_->begin_pass(step_.weight_units(training_.has_value()));
     if (follows_backward()) step_.accumulator_->begin_micro_batch(is_final(micro_batch));
   }
   void end(int micro_batch) override {
     if (tokens(micro_batch) > 0) step_.uploader_->done(first_ + micro_batch);
     if (put_ < count_ && put_ == started_) put_next();  // while the device computes
-    if (tokens(micro_batch) == 0) return take_part(micro_batch);
-    if (follows_backward()) step_.accumulator_->end_micro_batch();
+    if (tokens(micro_batch) > 0 && follows_backward()) step_.accumulator_->end_micro_batch();
   }
 
   void computes(const spec::PipelineStep& step) override {
     if (step_.log_ != nullptr && step.action == spec::PipelineAction::backward_weight)
       step_.log_->compute(Action::backward_weight, step.virtual_stage);
+    if (step_.sharded_ != nullptr) step_.sharded_->begin_pass(step_.weight_units(step));
     if (step_.locator_ == nullptr) return;
     const int64_t stages = step_.optimizer_state_.share().shards.front().pp;
     const bool is_forward = step.action == spec::PipelineAction::forward;
     step_.locator_->set_place(is_forward ? step.virtual_stage : 2 * stages - 1 - step.virtual_stage);
+  }
+  // Takes part in what the data-parallel ranks do together, in their order.
+  void skips(const spec::PipelineStep& step) override {
+    std::vector<int> units;
+    if (step_.sharded_ != nullptr) {
+      units = step_.weight_units(step);
+      step_.sharded_->begin_pass(units);
+    }
+    if (follows_backward() && step.action == spec::PipelineAction::backward) {
+      std::vector<int64_t> layers;
+      for (const int unit : units) layers.push_back(unit - 1);
+      step_.accumulator_->empty_micro_batch(is_final(step.micro_batch), layers,
+                                            [&](int64_t layer) { step_.sharded_->need(static_cast<int>(layer + 1)); });
+    } else {
+      for (const int unit : units) step_.sharded_->need(unit);
+    }
   }
   void computed() override {
     if (step_.log_ != nullptr) step_.log_->end_compute();
@@ -109,20 +124,6 @@ class Step::MicroBatches final : public PipelineWork, public nn::PassObserver {
   // Whether the accumulator follows backward bucket by bucket: without a pipeline, where micro-batches do not overlap.
   bool follows_backward() const { return training_ && step_.grid_.pp.size() == 1; }
   bool is_final(int micro_batch) const { return micro_batch + 1 == count_; }
-  // In what the data-parallel ranks do together for a micro-batch, of which this one has no sequences, in their order.
-  void take_part(int micro_batch) {
-    std::vector<int64_t> backward;
-    if (step_.sharded_ != nullptr) {
-      const std::vector<int> units = step_.weight_units(training_.has_value());
-      const size_t forward = step_.weight_units(false).size();
-      step_.sharded_->begin_pass(units);
-      for (size_t i = 0; i < forward; ++i) step_.sharded_->need(units[i]);
-      for (size_t i = forward; i < units.size(); ++i) backward.push_back(units[i] - 1);
-    }
-    if (!follows_backward()) return;
-    step_.accumulator_->empty_micro_batch(is_final(micro_batch), backward,
-                                          [&](int64_t layer) { step_.sharded_->need(static_cast<int>(layer + 1)); });
-  }
   size_t num_sequences(int micro_batch) const {
     const size_t begin = std::min(sequences_.size(), static_cast<size_t>(micro_batch) * each_);
     return std::min(each_, sequences_.size() - begin);

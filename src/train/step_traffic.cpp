@@ -266,7 +266,7 @@ class Counter {
     const std::vector<BucketBytes> buckets = bucket_bytes(model_, lora_, settings_.activation, types_, share_);
     const auto has_tokens = [](int64_t tokens) { return tokens > 0; };
     const auto computed = static_cast<int64_t>(std::ranges::count_if(tokens_, has_tokens));
-    const bool every = share_.zero_stage() >= 2;
+    const bool every = share_.divides_gradients();
     const int64_t times = every ? std::ssize(tokens_) : 1;
     for (const BucketBytes& bucket : buckets) {
       const int64_t partial_times = every ? computed : std::min<int64_t>(computed, 1);
@@ -290,11 +290,30 @@ class Counter {
     }
   }
 
+  // The units of weights that a computation needs.
+  std::vector<int> units_of(const spec::PipelineStep& step) const {
+    const auto is_here = [&](const spec::ModelShard& shard) { return shard.stage == step.virtual_stage; };
+    switch (step.action) {
+      case PipelineAction::forward:
+        return nn::forward_weight_units(model_, *std::ranges::find_if(share_.shards, is_here));
+      case PipelineAction::backward:
+      case PipelineAction::backward_input: {
+        const spec::ModelShard& shard = *std::ranges::find_if(share_.shards, is_here);
+        return nn::backward_weight_units(model_, shard, spec::backward_end(model_, shard, lowest_).lowest_layer);
+      }
+      default: return {};
+    }
+  }
+
   // Of weights that are gathered when they are used.
   void count_weights() {
     if (share_.zero_stage() < 3) return;
-    const std::vector<int> pass = nn::weight_units_of_pass(model_.num_layers(), lowest_);
-    for (const int unit : gathered_units(model_, pass, std::ssize(tokens_), lora_.has_value())) {
+    std::vector<int> needed;
+    for (const spec::PipelineStep& step : schedule_.ranks[static_cast<size_t>(share_.stage())]) {
+      const std::vector<int> units = units_of(step);
+      needed.insert(needed.end(), units.begin(), units.end());
+    }
+    for (const int unit : gathered_units(model_, needed, lora_.has_value())) {
       for (const size_t bytes : units_[static_cast<size_t>(unit)])
         add(Axis::dp, Collective::all_gather, static_cast<int64_t>(bytes));
     }

@@ -73,7 +73,8 @@ TEST(MovedRun, MovingToAGpuAndBackGivesTheSameRun) {
 TEST(Bench, ErrorsNameTheFault) {
   const Program program;
   const std::string model = llama("a");
-  program.refuses({"bench", "train", model, "--dtype", "fp8"}, 3, "fp8");
+  program.refuses({"bench", "train", model, "--dtype", "fp16"}, 2, "--dtype 'fp16'");
+  program.refuses({"bench", "train", model, "--rank", "2", "--dtype", "fp8", "--weights", "int8"}, 2, "fp8 weights");
   program.refuses({"bench", "train", model, "--sequence", "100000"}, 2, "context");
   program.refuses({"bench", "train", model, "--sequence", "16", "--document", "17"}, 2, "--document 17");
   program.refuses({"bench", "train", model, "--optimizer", "adam"}, 2, "--optimizer 'adam'");
@@ -250,7 +251,8 @@ TEST_P(GpuCheck, RunsResumesAndReports) {
                                                        {"training-fp32", "finished"},
                                                        {"train-tiny", "finished"},
                                                        {"train-tiny-lora", "finished"},
-                                                       {"train-tiny-fp8", "refused"},
+                                                       {"train-tiny-lora-fp8", "finished"},
+                                                       {"train-tiny-fp16", "refused"},
                                                        {"decode-tiny", "finished"},
                                                        {"kernels-tiny", "finished"},
                                                        {"torch", "not there"},
@@ -277,7 +279,7 @@ TEST_P(GpuCheck, RunsResumesAndReports) {
   for (const char* words :
        {"# GPU check of ", "| llama | fp32 | yes |", "| llama | in company bf16 | yes |", "| moved | fp32 | 6 | 3 |",
         "| tiny-lora |", "| tiny-streams-3-adapters-2 | 3 | 2 |", "| tiny-alternating | ", "| rope |",
-        "| train-tiny-fp8 | refused |", "| torch | not there |"}) {
+        "| tiny-lora-fp8 |", "| train-tiny-fp16 | refused |", "| torch | not there |"}) {
     EXPECT_NE(page.find(words), std::string::npos) << "'" << words << "' not found in:\n" << page;
   }
 }

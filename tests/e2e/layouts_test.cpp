@@ -202,7 +202,7 @@ TEST_F(Pretrain, ALibraryOfCollectivesHasTheBitsOfHostMemory) {
   EXPECT_EQ(stages("1f1b", {"parallel.pp=2", offloaded[0], offloaded[1], offloaded[2]}), expected);
   EXPECT_EQ(model("offloaded", {"determinism=bitwise", offloaded[0], offloaded[1], offloaded[2], device}), expected);
   const auto cut_stages = [&](const std::string& name, const std::string& how) {
-    return model(name, {"determinism=fast", "parallel.tp=2", "parallel.pp=2", "parallel.dp=2", "parallel.zero=1",
+    return model(name, {"determinism=fast", "parallel.tp=2", "parallel.pp=2", "parallel.dp=2", "parallel.zero=3",
                         "batch.micro=1", "batch.global=4", "device=sim64", "threads=8", how});
   };
   EXPECT_EQ(cut_stages("stages", device), cut_stages("stages-host", "parallel.collectives=host"));
@@ -235,6 +235,8 @@ TEST_F(Pretrain, SharesOfTheWeightsHaveTheBitsOfOneRank) {
       trains("shared", with({"steps=3", "parallel.dp=4", "parallel.zero=3", "parallel.shard=2", "threads=4"})));
   ASSERT_NO_FATAL_FAILURE(trains("shared", with({"steps=4", "parallel.dp=2", "parallel.zero=1", "parallel.bucket_mib=1",
                                                  "threads=2", "--resume"})));
+  ASSERT_NO_FATAL_FAILURE(trains("shared", with({"steps=5", "parallel.dp=2", "parallel.pp=2", "parallel.zero=3",
+                                                 "parallel.schedule=zb_v", "batch.micro=1", "threads=4", "--resume"})));
   ASSERT_NO_FATAL_FAILURE(trains("shared", with({"parallel.dp=6", "parallel.zero=3", "parallel.shard=3", "threads=6",
                                                  "batch.micro=1", "--resume"})));
   EXPECT_EQ(curve("shared"), curve("one"));

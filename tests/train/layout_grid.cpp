@@ -90,6 +90,8 @@ const std::vector<std::string>& grid_layouts() {
       "dp: 2, zero: 2, shard: 2, tp: 2, cp: 2",
       "dp: 2, zero: 1, tp: 2, pp: 2, schedule: 1f1b, sequence_parallel: true",
       "dp: 4, zero: 1, shard: 2, pp: 2, schedule: zb_v",
+      "dp: 2, zero: 3, tp: 2, pp: 2, schedule: 1f1b",
+      "dp: 4, zero: 3, shard: 2, pp: 2, schedule: zb_v",
       "dp: 2, pp: 4, schedule: interleaved",
       "tp: 2, cp: 2, pp: 2, schedule: zb_h1",
       "tp: 2, pp: 4, schedule: zb_h1, sequence_parallel: true",

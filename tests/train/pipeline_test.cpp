@@ -146,6 +146,7 @@ class Part : public PipelineWork {
   void begin(int micro_batch) override { started.push_back(micro_batch); }
   void end(int micro_batch) override { ended.push_back(micro_batch); }
   void computes(const spec::PipelineStep&) override {}
+  void skips(const spec::PipelineStep&) override {}
   void computed() override {}
   DType activation() const override { return DType::f32; }
   nn::Pass pass(int micro_batch, bool saves) override {

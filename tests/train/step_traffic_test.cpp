@@ -137,6 +137,9 @@ TEST(StepTraffic, IsWhatEveryScheduleSends) {
     // Six sequences cross each cut of two chunks forward and backward.
     const int64_t cuts = schedule == zb_v ? 2 : 2 * chunks - 1;  // in a V the middle chunks are on one rank
     EXPECT_EQ(in_all.sums().at({Axis::pp, Collective::send}).messages, 2 * 6 * cuts) << name_of(schedule);
+    Layout sharded = layout;
+    sharded.zero = 3;
+    expect_counted(settings, sharded, fmt::format("{}, ZeRO 3", spec::name_of(schedule)));
   }
 }
 

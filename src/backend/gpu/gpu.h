@@ -40,6 +40,7 @@ inline constexpr bool is_f16<F16> = true;
 // What each pass must provide, in namespace ingot::gpu::GPU_TARGET:
 //   GPU_FN                 marks functions that kernels call
 //   GPU_UNROLL_COPIES      precedes a loop over AsyncCopies::begin; unrolls it fully where copies wait in registers
+//   GPU_ROLLED             precedes a loop that NVIDIA's compiler must not unroll, since that costs registers
 //   GPU_UNROLL             precedes a loop that must be unrolled, so that the arrays it indexes stay in registers
 //   warp_width             lanes per warp: constexpr int
 //   thread_index(), block_index(), block_index_y(), grid_blocks(): int

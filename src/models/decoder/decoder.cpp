@@ -177,8 +177,16 @@ void Decoder::set_trainable(const std::vector<int>& trainable_of_parameter, int6
   lowest_trainable_layer_ = embedding_.has_trainable() || input_gradient ? 0 : lowest_trainable_layer;
 }
 
-std::vector<int> Decoder::weight_units(bool trains) const {
-  return nn::weight_units_of_pass(std::ssize(blocks_), trains ? lowest_trainable_layer_ : std::ssize(blocks_));
+std::vector<int> Decoder::forward_weight_units() const { return nn::forward_weight_units(whole_, shard_); }
+
+std::vector<int> Decoder::backward_weight_units() const {
+  return nn::backward_weight_units(whole_, shard_, lowest_trainable_layer_);
+}
+
+void Decoder::need_weights(nn::WeightGatherer& weights, int64_t layer) const {
+  const bool has_tied_copy = whole_.tied_head && !shard_.first();
+  if (layer == std::ssize(blocks_) && has_tied_copy) weights.need(0);
+  weights.need(static_cast<int>(1 + first_block_ + layer));
 }
 
 std::vector<spec::SavedTensor> Decoder::tensors_of(size_t block, DType activation) const {

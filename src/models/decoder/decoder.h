@@ -23,7 +23,8 @@ class Decoder : public Model {
   const std::vector<spec::HeldParameter>& held_parameters() const override { return held_; }
   void set_trainable(const std::vector<int>& trainable_of_parameter, int64_t lowest_trainable_layer,
                      bool input_gradient) override;
-  std::vector<int> weight_units(bool trains) const override;
+  std::vector<int> forward_weight_units() const override;
+  std::vector<int> backward_weight_units() const override;
   void forward(nn::Pass& pass, const Tensor& output, const Tensor& input) const override;
   bool is_recordable(const nn::Pass& pass) const override;
   void logits(nn::Pass& pass, const Tensor& logits, const Tensor& normed) const override;
@@ -43,9 +44,10 @@ class Decoder : public Model {
   // the pass gathers them.
   void begin_layer(nn::Pass& pass, int64_t layer, bool backward = false) const {
     if (pass.observer != nullptr) pass.observer->comes_to(first_block_ + layer, backward);
-    if (pass.weights != nullptr) pass.weights->need(static_cast<int>(1 + layer));
+    if (pass.weights != nullptr) need_weights(*pass.weights, layer);
     if (pass.observer != nullptr) pass.observer->begins(first_block_ + layer, backward);
   }
+  void need_weights(nn::WeightGatherer& weights, int64_t layer) const;
   // Whether no gradient goes below the output head.
   bool only_head_trainable() const;
   // Whether a block, not the first, saves the same tensors as the one before it.

@@ -142,6 +142,7 @@ struct Sums {
   GPU_FN void add(const SkinnyGemmArgs& a, const SharedSpan& span) {
     const auto* x = static_cast<const X*>(a.x);
     const int end = span.left < Span<S>::elements ? span.left : Span<S>::elements;
+    GPU_ROLLED
     for (int first = 0; first < end; first += 32) {
       const MmaLongA weights = mma_long_a([&](int row, int chunk) {
         const int element = first + chunk * 8;

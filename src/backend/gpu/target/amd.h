@@ -4,6 +4,7 @@
 #define GPU_TARGET amd
 #define GPU_UNROLL _Pragma("unroll")
 #define GPU_UNROLL_COPIES GPU_UNROLL
+#define GPU_ROLLED
 #define GPU_FN __attribute__((device)) inline __attribute__((always_inline))
 #define GPU_SHARED(Type, name) __attribute__((shared)) Type name
 

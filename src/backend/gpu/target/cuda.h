@@ -4,6 +4,7 @@
 #define GPU_TARGET cuda
 #define GPU_UNROLL _Pragma("unroll")
 #define GPU_UNROLL_COPIES _Pragma("unroll 2")  // unrolling further costs registers for addresses
+#define GPU_ROLLED _Pragma("unroll 1")
 #define GPU_FN __device__ __forceinline__
 #define GPU_SHARED(Type, name) __shared__ Type name
 

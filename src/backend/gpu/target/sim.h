@@ -23,6 +23,7 @@
 #endif
 #endif
 #define GPU_UNROLL_COPIES
+#define GPU_ROLLED
 #define GPU_FN inline
 // A function template, so that the members of Type need no constructors and an oversized Type does not compile.
 #define GPU_SHARED(Type, name) Type& name = ::ingot::gpu::sim::static_shared<Type>()

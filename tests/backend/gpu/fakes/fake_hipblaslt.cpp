@@ -16,11 +16,15 @@ bool transposes(const fake::Product& product, int attribute) {
   return at != product.attributes.end() && at->second == 112;
 }
 
-// Fp8 operands (gfx942's FNUZ) must have row and column scales, other types none.
+// The type of fp8 operands: gfx942's FNUZ, or OCP's if INGOT_FAKE_GFX950 was in the environment when the last handle
+// was made.
+int fp8_type = fake::e4m3_fnuz;
+
+// Fp8 operands must have row and column scales, other types none.
 bool scales_fit(const fake::Product& product, const fake::Matrix& a, const fake::Matrix& b) {
   if (!fake::is_fp8(a.type)) return product.scales.empty() && b.type == a.type;
   constexpr int outer_vectors = 3;
-  return a.type == fake::e4m3_fnuz && b.type == a.type && product.attributes.at(31) == outer_vectors &&
+  return a.type == fp8_type && b.type == a.type && product.attributes.at(31) == outer_vectors &&
          product.attributes.at(32) == outer_vectors && product.scales.at(5) != nullptr &&
          product.scales.at(6) != nullptr;
 }
@@ -59,6 +63,7 @@ EXPORT int hipblasLtGetVersion(void* handle, int* version) {
   return success;
 }
 EXPORT int hipblasLtCreate(void** handle) {
+  fp8_type = std::getenv("INGOT_FAKE_GFX950") != nullptr ? fake::e4m3 : fake::e4m3_fnuz;
   *handle = new int(0);
   return success;
 }

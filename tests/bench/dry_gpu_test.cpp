@@ -1,0 +1,93 @@
+// What a DryGpu lists for ops whose work is known.
+#include "tests/bench/dry_gpu.h"
+
+#include <gtest/gtest.h>
+
+#include "backend/gpu/ops.h"
+#include "base/error.h"
+#include "ops/matmul.h"
+#include "ops/registry.h"
+#include "ops/rms_norm.h"
+#include "tests/bench/job_budget.h"
+
+namespace ingot::bench {
+namespace {
+
+constexpr GpuModel h200{DeviceKind::cuda, "H200", "sm_90", size_t{1} << 37};
+
+class DryGpuTest : public testing::Test {
+ protected:
+  DryGpuTest() { gpu::register_ops(registry_, DeviceKind::cuda); }
+  Tensor tensor(DType dtype, Shape shape) { return memory_.allocate(dtype, shape); }
+  // The launches of `call`, alike ones together.
+  template <class Call>
+  std::vector<BudgetRow> recorded(Call call) {
+    StepRecorder recorder(gpu_, {});
+    ops::Context context{gpu_, registry_, memory_, nullptr, &recorder};
+    gpu_.launches().clear();
+    call(context);
+    return budget_rows(gpu_.launches());
+  }
+
+  DryGpu gpu_{h200};
+  ops::Registry registry_;
+  Arena memory_{gpu_, size_t{1} << 36, "test"};
+};
+
+TEST_F(DryGpuTest, ALibrarysGemmHasItsOwnFlopsAndBytes) {
+  const Tensor y = tensor(DType::bf16, {4096, 14336}), x = tensor(DType::bf16, {4096, 4096});
+  const Weight weight{StorageType::bf16, tensor(DType::bf16, {14336, 4096}).data, 14336, 4096, &gpu_};
+  const std::vector<BudgetRow> rows = recorded([&](ops::Context& context) {
+    ops::linear(context, y, x, weight, {});
+    ops::linear(context, y, x, weight, {.accumulate = true});
+  });
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].op, "linear");
+  EXPECT_EQ(rows[0].kernel, "cuBLASLt bf16 bf16 NT");
+  EXPECT_EQ(rows[0].shape, "4096x14336x4096");
+  EXPECT_EQ(rows[0].flops, 2.0 * 4096 * 14336 * 4096);
+  EXPECT_EQ(rows[0].bytes, 2.0 * (4096 * 14336 + 4096 * 4096 + 14336 * 4096));
+  EXPECT_EQ(rows[1].kernel, "cuBLASLt bf16 bf16 NT +=");
+  EXPECT_EQ(rows[1].bytes - rows[0].bytes, 2.0 * 4096 * 14336);
+}
+
+// A row of 50,257 elements of 2 bytes is not aligned to 16 bytes, so our own kernels compute it.
+TEST_F(DryGpuTest, WhatALibraryDeclinesIsAKernelOfOurs) {
+  const Tensor y = tensor(DType::bf16, {64, 50257}), x = tensor(DType::bf16, {64, 64});
+  const Weight weight{StorageType::bf16, tensor(DType::bf16, {50257, 64}).data, 50257, 64, &gpu_};
+  const std::vector<BudgetRow> rows = recorded([&](ops::Context& context) { ops::linear(context, y, x, weight, {}); });
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_GT(rows[0].threads, 0);
+  EXPECT_EQ(rows[0].flops, 2.0 * 64 * 50257 * 64);
+}
+
+TEST_F(DryGpuTest, ADecodedWeightIsReadAndWrittenBesideTheGemm) {
+  const Tensor y = tensor(DType::bf16, {512, 256}), x = tensor(DType::bf16, {512, 128});
+  const Weight weight{StorageType::q8_0, memory_.allocate_bytes(256 * 4 * 34), 256, 128, &gpu_};
+  double decoded = 0;
+  for (const BudgetRow& row : recorded([&](ops::Context& context) { ops::linear(context, y, x, weight, {}); })) {
+    if (row.op == "dequantize") decoded += row.bytes;
+  }
+  EXPECT_EQ(decoded, 256 * 4 * 34 + 256 * 128 * 2);
+}
+
+TEST_F(DryGpuTest, BytesOfAKernelAreThoseOfItsOperands) {
+  const Tensor y = tensor(DType::bf16, {8, 64}), x = tensor(DType::bf16, {8, 64}), w = tensor(DType::f32, {64});
+  const std::vector<BudgetRow> rows =
+      recorded([&](ops::Context& context) { ops::rms_norm(context, y, {}, x, w, {1e-5F}); });
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0].op, "rms_norm");
+  EXPECT_EQ(rows[0].bytes, 2 * 8 * 64 * 2 + 64 * 4);
+  EXPECT_EQ(rows[0].flops, 0);
+}
+
+TEST_F(DryGpuTest, RefusesMoreThanItsMemory) {
+  EXPECT_THROW(gpu_.allocate(size_t{1} << 37), Error);
+  void* data = gpu_.allocate(size_t{1} << 30);
+  EXPECT_EQ(gpu_.peak(), (size_t{1} << 36) + (size_t{1} << 30));
+  gpu_.release(data, size_t{1} << 30);
+  EXPECT_EQ(gpu_.memory_available(), size_t{1} << 36);
+}
+
+}  // namespace
+}  // namespace ingot::bench
