@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Checks whether a real cuDNN accepts our attention graphs for Hopper, on a machine without a GPU and driver:
 # tools/cudnn_graphs.sh PATH/TO/libcudnn.so.9 [BUILD_FOLDER]. cuDNN's engines link to the driver, so a stub libcuda.so.1
-# whose functions all fail takes its place; the check needs none of them.
+# whose functions all fail takes its place; the check needs none of them. Versions before 9.24 also need libcublasLt and
+# libnvrtc of the same CUDA in LD_LIBRARY_PATH (packages nvidia-cublas-cu12 and nvidia-cuda-nvrtc-cu12 of PyPI).
 set -euo pipefail
 
 library=${1:?the path of libcudnn.so.9}

@@ -18,6 +18,7 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "runtime/device_rates.h"
+#include "runtime/gemm_report.h"
 #include "runtime/runtime.h"
 
 namespace ingot::cli {
@@ -40,6 +41,45 @@ Json built_for() {
   return all;
 }
 
+// Prints how the device runs the gemms of training and serving. `fastest`: FLOP/s of its square gemms.
+Json gemms_of(const Output& output, gpu::GpuDevice& device, const ops::Registry& registry, double fastest) {
+  std::vector<runtime::GemmReport> reports;
+  for (const runtime::GemmJob& job : runtime::gemm_jobs())
+    reports.push_back(runtime::report_gemm(device, registry, job, fastest));
+  for (const runtime::GemmReport& report : reports) fastest = std::max(fastest, report.flops_per_s);
+  Json all = Json::array();
+  output.print(fmt::format("     gemms of bf16; shares are of {:.3f} TFLOP/s, the fastest of them\n", tera(fastest)));
+  for (size_t i = 0; i < reports.size(); ++i) {
+    const runtime::GemmJob& job = runtime::gemm_jobs()[i];
+    const auto& [plan, flops, not_measured] = reports[i];
+    const bool library = plan.reason.empty();
+    const auto or_null = [&](bool known, const auto& value) { return known ? Json(value) : Json(); };
+    all.push_back({{"name", job.name},
+                   {"m", job.m},
+                   {"n", job.n},
+                   {"k", job.k},
+                   {"declined", or_null(!library, plan.reason)},
+                   {"algorithm", or_null(library, plan.algorithm)},
+                   {"tile", or_null(!plan.tile.empty(), plan.tile)},
+                   {"split_k", or_null(library && plan.split_k > 0, plan.split_k)},
+                   {"waves", or_null(library && plan.waves > 0, plan.waves)},
+                   {"workspace_bytes", or_null(library, plan.workspace_bytes)},
+                   {"tflops", or_null(flops > 0, tera(flops))},
+                   {"share", or_null(flops > 0, flops / fastest)},
+                   {"not_measured", or_null(flops == 0, not_measured)}});
+    const std::string how = library ? fmt::format("{}, tile {}, split-k {}, waves {}, workspace {}", plan.algorithm,
+                                                  plan.tile.empty() ? "unknown" : plan.tile,
+                                                  plan.split_k > 0 ? fmt::to_string(plan.split_k) : "unknown",
+                                                  plan.waves > 0 ? fmt::format("{:.2f}", plan.waves) : "unknown",
+                                                  format_bytes(plan.workspace_bytes))
+                                    : fmt::format("our kernels: {}", plan.reason);
+    const std::string speed = flops > 0 ? fmt::format("{:.3f} TFLOP/s, {:.1f} %", tera(flops), 100 * flops / fastest)
+                                        : fmt::format("not measured: {}", not_measured);
+    output.print(fmt::format("       {} ({} x {}, k {}): {}; {}\n", job.name, job.m, job.n, job.k, how, speed));
+  }
+  return all;
+}
+
 class Devices : public Command {
  public:
   const char* name() const override { return "devices"; }
@@ -52,6 +92,8 @@ class Devices : public Command {
     arguments.option("threads", threads_, "CPU threads (default: all)");
     arguments.option("seconds", seconds_, "duration of a measurement");
     arguments.flag("measure", measure_, "measure the CPU again, even if its rates are cached");
+    arguments.flag("products", products_,
+                   "GPUs: for the gemms of training and serving, the vendor library's algorithm and the speed");
     arguments.example("ingot devices --measure");
   }
 
@@ -112,8 +154,8 @@ class Devices : public Command {
     if (!not_cached.empty()) output.print(fmt::format("     these rates are not cached: {}\n", not_cached));
     devices.push_back(cpu);
     Json unavailable = Json::array();
-    add_gpus(output, "cuda", gpu::find_cuda_driver(), devices, unavailable);
-    add_gpus(output, "hip", gpu::find_hip_driver(), devices, unavailable);
+    add_gpus(output, "cuda", gpu::find_cuda_driver(), products_, devices, unavailable);
+    add_gpus(output, "hip", gpu::find_hip_driver(), products_, devices, unavailable);
     for (const Json& each : unavailable) {
       output.print(fmt::format("{}  {}\n", each["backend"].get<std::string>(), each["reason"].get<std::string>()));
     }
@@ -137,9 +179,9 @@ class Devices : public Command {
   }
 
  private:
-  // Adds the devices of one driver, or why it has no usable one.
-  static void add_gpus(const Output& output, const std::string& kind, gpu::FoundDriver found, Json& devices,
-                       Json& unavailable) {
+  // Adds the devices of one driver, or why it has no usable one. `products`: also how they run gemms.
+  static void add_gpus(const Output& output, const std::string& kind, gpu::FoundDriver found, bool products,
+                       Json& devices, Json& unavailable) {
     const auto missing = [&](const std::string& reason) {
       unavailable.push_back({{"backend", kind}, {"reason", reason}});
     };
@@ -170,6 +212,7 @@ class Devices : public Command {
         output.print(fmt::format("     memory {} ({} free), copy at {:.1f} GB/s; bf16 matrix product {:.3f} TFLOP/s\n",
                                  format_bytes(device->memory_bytes()), format_bytes(device->memory_available()),
                                  rates.copied / 1e9, tera(rates.gemm)));
+        if (products) devices.back()["products"] = gemms_of(output, *device, registry, rates.gemm);
       }
     } catch (const Error& error) {
       missing(error.message());
@@ -179,6 +222,7 @@ class Devices : public Command {
   std::optional<int64_t> threads_;
   double seconds_ = 2;
   bool measure_ = false;
+  bool products_ = false;
 };
 
 }  // namespace

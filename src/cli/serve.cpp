@@ -19,6 +19,7 @@
 #include "infer/follower.h"
 #include "infer/serve_memory.h"
 #include "infer/service.h"
+#include "runtime/refusal_log.h"
 #include "runtime/session.h"
 #include "server/access_log.h"
 #include "server/address.h"
@@ -156,6 +157,7 @@ class Serve : public Command {
       return 130;
     }
     const infer::EngineSettings engine = plan_memory(session, at_start, available, log);
+    runtime::log_refusals(*session.runtime.device, log);
     infer::Service service(
         std::make_unique<infer::Engine>(*session.runtime.device, session.runtime.registry, *session.runtime.threads,
                                         *session.model, engine, session.ranks),

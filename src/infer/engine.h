@@ -37,7 +37,8 @@ struct EngineSettings {
   bool int8_activations = false;  // as in nn::Pass; CPU only
   int64_t adapter_slots = 0;      // max adapters on the device; 0: as many as sequences
   // Row-invariant: the bits of a row's logits, and so a request's text, do not depend on the other requests in the
-  // batch or on how the prompt was chunked. CPU only: GPU kernels sum small batches in another order.
+  // batch or on how the prompt was chunked. CPU only: GPU kernels sum small batches in another order, and vendors'
+  // libraries choose algorithms by the number of rows.
   bool row_invariant = true;
   // Prefix cache: full pages stay cached for prompts with the same beginning. Only valid if weights never change.
   bool prefix_cache = false;

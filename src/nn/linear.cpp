@@ -53,9 +53,19 @@ Tensor adapter_input(Pass& pass, const Adapter& adapter, const Linear& linear, c
   return dropped;
 }
 
-ops::LinearAttributes linear_attributes(const Pass& pass) {
+// Of the gemms whose rows are those of the pass. With sums in slices, columns are a rank's part of the whole layer's.
+ops::Invariance row_gemms(const Pass& pass) {
+  if (pass.tp.sliced()) return ops::Invariance::slices;
+  const bool served = pass.cache != nullptr && !pass.row_invariant;
+  return served || pass.fixed_rows ? ops::Invariance::none : ops::Invariance::rows;
+}
+
+ops::LinearAttributes linear_attributes(const Pass& pass, bool accumulate) {
   // Outside serving always row-invariant: an expert may have one or two rows in one micro-batch and more in another.
-  return {.row_invariant = pass.row_invariant || pass.cache == nullptr, .prefer_skinny = pass.row_invariant};
+  return {.accumulate = accumulate,
+          .row_invariant = pass.row_invariant || pass.cache == nullptr,
+          .prefer_skinny = pass.row_invariant,
+          .invariance = row_gemms(pass)};
 }
 
 // The input features of slice number `slice` of this rank.
@@ -80,7 +90,7 @@ Tensor low_rank(Pass& pass, const Adapter& adapter, const LoraWeights& layer, co
     ops::scale(pass.ops, low, total, adapter.factor);
     return low;
   }
-  ops::matmul(pass.ops, low, input, layer.a, {.transpose_b = true});
+  ops::matmul(pass.ops, low, input, layer.a, {.transpose_b = true, .invariance = row_gemms(pass)});
   ops::scale(pass.ops, low, low, adapter.factor);
   return low;
 }
@@ -104,7 +114,7 @@ Tensor low_rank_gradient(Pass& pass, const Adapter& adapter, const LoraWeights& 
     ops::scale(pass.ops, dlow, total, adapter.factor);
     return dlow;
   }
-  ops::matmul(pass.ops, dlow, dy, layer.b, {});
+  ops::matmul(pass.ops, dlow, dy, layer.b, {.invariance = row_gemms(pass)});
   ops::scale(pass.ops, dlow, dlow, adapter.factor);
   return dlow;
 }
@@ -120,15 +130,16 @@ void for_units(const Pass& pass, int64_t begin, int64_t end, Fn fn) {
   }
 }
 
-// gradient (+)= dy^T x for one trainable matrix, one accumulation unit at a time; row 0 of dy and x is row `begin` of
-// the batch.
+// gradient (+)= dy^T x for one trainable matrix, one accumulation unit at a time, whose sizes do not depend on the
+// micro-batch; row 0 of dy and x is row `begin` of the batch.
 void matrix_gradient(Pass& pass, int trainable, const Tensor& dy, const Tensor& x, int64_t begin) {
   if (trainable < 0) return;
   GradientAccumulator& accumulator = pass.training->accumulator;
+  const ops::Invariance invariance = pass.tp.sliced() ? ops::Invariance::slices : ops::Invariance::none;
   for_units(pass, begin, begin + dy.rows(), [&](int64_t unit, int64_t from, int64_t to) {
     const GradientAccumulator::Slot slot = accumulator.open(trainable, unit, 0);
     ops::matmul(pass.ops, slot.out, dy.slice(from - begin, to - begin), x.slice(from - begin, to - begin),
-                {.transpose_a = true, .accumulate = slot.accumulate});
+                {.transpose_a = true, .accumulate = slot.accumulate, .invariance = invariance});
     accumulator.close(trainable, unit, 0);
   });
 }
@@ -150,9 +161,11 @@ void adapter_gradients(Pass& pass, const AdapterSegment& segment, const LoraWeig
 void add_adapter_input_gradient(Pass& pass, const AdapterSegment& segment, const LoraWeights& layer,
                                 const Linear& linear, const Tensor& din, const Tensor& dlow, DType activation) {
   const Adapter& adapter = *segment.adapter;
-  if (!drops(pass, adapter)) return ops::matmul(pass.ops, din, dlow, layer.a, {.accumulate = true});
+  const ops::Invariance invariance = row_gemms(pass);
+  if (!drops(pass, adapter))
+    return ops::matmul(pass.ops, din, dlow, layer.a, {.accumulate = true, .invariance = invariance});
   const Tensor masked = pass.ops.scratch.allocate(activation, din.shape);
-  ops::matmul(pass.ops, masked, dlow, layer.a, {});
+  ops::matmul(pass.ops, masked, dlow, layer.a, {.invariance = invariance});
   drop(pass, adapter, linear, masked, masked, segment.begin);
   const bool same = din.dtype == activation;
   const Tensor term = same ? masked : pass.ops.scratch.allocate(din.dtype, din.shape);
@@ -223,8 +236,7 @@ Weight Linear::backward_weight(Pass& pass, DType type) const {
 
 void Linear::forward_part(Pass& pass, const Tensor& y, const Tensor& x, const Tensor& residual) const {
   const auto linear = in_fp8(pass) ? ops::linear_fp8 : in_int8(pass) ? ops::linear_int8 : ops::linear;
-  ops::LinearAttributes attributes = linear_attributes(pass);
-  attributes.accumulate = residual && residual.data == y.data;
+  ops::LinearAttributes attributes = linear_attributes(pass, residual && residual.data == y.data);
   if (!attributes.accumulate) attributes.residual = residual;
   const AdapterSegment* whole = in_fp8(pass) || in_int8(pass) ? nullptr : whole_segment(pass, parameter, x.rows());
   if (whole) {
@@ -257,7 +269,7 @@ bool Linear::are_gemms(const Pass& pass, std::span<const Linear* const> layers, 
 }
 
 ops::LinearGroupAttributes Linear::group_attributes(const Pass& pass, const Linear& first) {
-  return {.linear = linear_attributes(pass), .int8_activations = first.in_int8(pass)};
+  return {.linear = linear_attributes(pass, false), .int8_activations = first.in_int8(pass)};
 }
 
 void Linear::forward_each(Pass& pass, std::span<const Linear* const> layers, std::span<const Tensor> y,
@@ -289,7 +301,7 @@ void Linear::add_terms(Pass& pass, const Tensor& y, const Tensor& x, const Adapt
         adapter_input(pass, *segment.adapter, *this, x.slice(segment.begin, segment.end), segment.begin);
     const Tensor low = low_rank(pass, *segment.adapter, *layer, *this, input);
     ops::matmul(pass.ops, y.slice(segment.begin, segment.end), low, layer->b,
-                {.transpose_b = true, .accumulate = true});
+                {.transpose_b = true, .accumulate = true, .invariance = row_gemms(pass)});
   }
 }
 
@@ -327,6 +339,7 @@ void Linear::add_gradients(Pass& pass, const Tensor& dy, const Tensor& x) const 
 void Linear::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tensor& x, bool accumulate) const {
   const bool in_fp8 = this->in_fp8(pass);
   DeferredGradients* deferred = pass.training->deferred;
+  const ops::LinearAttributes attributes{.accumulate = accumulate, .invariance = row_gemms(pass)};
   const Arena::Scope scope(pass.ops.scratch);
   const AdapterSegment* whole = !dx || in_fp8 ? nullptr : whole_segment(pass, parameter, x.rows());
   if (whole && drops(pass, *whole->adapter)) whole = nullptr;  // with dropout its term of dx is not a plain gemm
@@ -336,12 +349,12 @@ void Linear::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tens
     whole_dlow = low_rank_gradient(pass, *whole->adapter, layer, *this, dy);
     const Arena::Scope inner(pass.ops.scratch);
     ops::linear_low_rank_backward_input(pass.ops, dx, dy, backward_weight(pass, dy.dtype), whole_dlow, layer.a,
-                                        {.accumulate = accumulate});
+                                        attributes);
   } else if (dx && in_fp8) {
-    ops::linear_fp8_backward_input(pass.ops, dx, dy, weight, pass.training->fp8_gradients, {.accumulate = accumulate});
+    ops::linear_fp8_backward_input(pass.ops, dx, dy, weight, pass.training->fp8_gradients, attributes);
   } else if (dx) {
     const Arena::Scope inner(pass.ops.scratch);
-    ops::linear_backward_input(pass.ops, dx, dy, backward_weight(pass, dy.dtype), {.accumulate = accumulate});
+    ops::linear_backward_input(pass.ops, dx, dy, backward_weight(pass, dy.dtype), attributes);
   }
   if (deferred == nullptr) {
     add_own_gradients(pass, dy, x);

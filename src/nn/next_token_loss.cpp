@@ -110,6 +110,7 @@ void NextTokenLoss::compute(Pass& pass, const Head& head, const Tensor& dnormed,
       const int64_t end = std::min(begin + chunk, units[unit + 1]);
       Pass piece = pass;
       piece.adapters = clip(pass.adapters, begin, end);
+      piece.fixed_rows = pass.training != nullptr;
       std::optional<Training> training;
       if (pass.training) piece.training = &training.emplace(pass.training->rows(begin, end));
       loss_of_piece(piece, head, losses_.slice(begin, end), dnormed ? dnormed.slice(begin, end) : Tensor{},

@@ -151,6 +151,8 @@ struct Pass {
   // must not depend on the number of rows (ops::LinearAttributes). Without a cache they never depend on it.
   const LoraBatch* lora = nullptr;
   bool row_invariant = false;
+  // Training: the pass has the same rows whatever the micro-batch, so that bits may depend on their number.
+  bool fixed_rows = false;
 };
 
 // What determines the scratch bytes of a pass, besides the model.

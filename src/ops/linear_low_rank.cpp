@@ -20,13 +20,13 @@ void check_term(const char* op, const Context& context, const Tensor& given, con
 void run_linear_apart(Context& context, const Tensor& y, const Tensor& x, const Weight& weight, const Tensor& low,
                       const Tensor& b, LinearAttributes attributes) {
   linear(context, y, x, weight, attributes);
-  matmul(context, y, low, b, {.transpose_b = true, .accumulate = true});
+  matmul(context, y, low, b, {.transpose_b = true, .accumulate = true, .invariance = attributes.invariance});
 }
 
 void run_backward_input_apart(Context& context, const Tensor& dx, const Tensor& dy, const Weight& weight,
                               const Tensor& low, const Tensor& a, LinearAttributes attributes) {
   linear_backward_input(context, dx, dy, weight, attributes);
-  matmul(context, dx, low, a, {.accumulate = true});
+  matmul(context, dx, low, a, {.accumulate = true, .invariance = attributes.invariance});
 }
 
 }  // namespace

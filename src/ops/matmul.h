@@ -4,6 +4,7 @@
 #include <string>
 
 #include "ops/context.h"
+#include "ops/invariance.h"
 #include "tensor/weight.h"
 
 namespace ingot::ops {
@@ -12,12 +13,13 @@ struct MatmulAttributes {
   bool transpose_a = false;  // a is stored [K, M]
   bool transpose_b = false;  // b is stored [N, K]
   bool accumulate = false;   // add to c instead of assigning
+  Invariance invariance = Invariance::slices;
 };
 
 // c [M, N] = op(a) [M, K] op(b) [K, N]. a and b are both f32, both bf16 or both f16; c is f32, or f16 for f16 operands,
 // else bf16. Sums in fp32, in an order that depends on K only, never on M, N or the number of threads, so any slice of
-// rows or columns has the same bits. (On GPUs a vendor's library may use another order for calls whose rows are
-// multiples of 16 bytes.)
+// rows or columns has the same bits; attributes.invariance may ask for less. (On GPUs a vendor's library may use
+// another order for calls whose rows are multiples of 16 bytes.)
 void matmul(Context& context, const Tensor& c, const Tensor& a, const Tensor& b, MatmulAttributes attributes);
 
 struct Matmul {
@@ -28,16 +30,19 @@ struct Matmul {
 
 struct LinearAttributes {
   bool accumulate = false;  // add to the output instead of assigning
-  // If not absent, y is the sum of this tensor, of y's shape and dtype, and the layer's result: the bits of copying it to
-  // y and accumulating. It does not overlap with y. Forward only, and not with `accumulate`.
+  // If not absent, y is the sum of this tensor, of y's shape and dtype, and the layer's result: the bits of copying it
+  // to y and accumulating. It does not overlap with y. Forward only, and not with `accumulate`.
   Tensor residual = {};
-  // A row's bits do not depend on the number of rows. Without it, calls with few rows (up to 2 on CPUs, up to 16 on
-  // GPUs) may use another summation order. Up to that limit a row's bits do not depend on the number of rows either, so
-  // a sequence that is decoded alone gets the same bits as in a small batch.
+  // A row's bits do not depend on the number of rows, as far as `invariance` asks for it. Without row_invariant, calls
+  // with few rows (up to 2 on CPUs, up to 16 on GPUs) may use another summation order. Up to that limit a row's bits do
+  // not depend on the number of rows either, so a sequence that is decoded alone gets the same bits as in a small
+  // batch.
   bool row_invariant = false;
   // With row_invariant: most of the calls that must agree have few rows, so the implementation that is best for few
   // rows is used for all of them.
   bool prefer_skinny = false;
+  // Of the calls that are not skinny gemms.
+  Invariance invariance = Invariance::slices;
 };
 
 // y [T, out] = x [T, in] W^T, W [out, in] of any storage. x and y have the same dtype, f32, bf16 or f16 (y may also be

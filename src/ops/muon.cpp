@@ -40,14 +40,16 @@ void newton_schulz(Context& context, const Tensor& x, DType iterate) {
   const Tensor iterated = context.scratch.allocate(iterate, x.shape);
   const Tensor gram = context.scratch.allocate(iterate, Shape{side, side});
   const Tensor square = context.scratch.allocate(DType::f32, Shape{side, side});
+  constexpr MatmulAttributes whole{.invariance = Invariance::none};  // no rank has a part of a matrix
   sum_squares(context, squares, flat(x));
   muon_normalize(context, flat(iterated), flat(x), squares);
   for (int step = 1; step <= newton_schulz_steps; ++step) {
-    matmul(context, gram, iterated, iterated, {.transpose_a = !wide, .transpose_b = wide});
-    matmul(context, square, gram, gram, {});
+    matmul(context, gram, iterated, iterated,
+           {.transpose_a = !wide, .transpose_b = wide, .invariance = Invariance::none});
+    matmul(context, square, gram, gram, whole);
     muon_combine(context, flat(gram), flat(gram), flat(square), {newton_schulz_b, newton_schulz_c});
     // The product goes to x, whose values are in `iterated` by now.
-    wide ? matmul(context, x, gram, iterated, {}) : matmul(context, x, iterated, gram, {});
+    wide ? matmul(context, x, gram, iterated, whole) : matmul(context, x, iterated, gram, whole);
     const Tensor& to = step < newton_schulz_steps ? iterated : x;
     muon_combine(context, flat(to), flat(iterated), flat(x), {newton_schulz_a, 1});
   }

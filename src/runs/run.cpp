@@ -28,6 +28,7 @@
 #include "runs/tensorboard_log.h"
 #include "runs/whole_tensors.h"
 #include "runtime/device_rates.h"
+#include "runtime/refusal_log.h"
 #include "runtime/runtime.h"
 #include "train/event_log.h"
 #include "train/memory_probe.h"
@@ -317,6 +318,7 @@ int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, r
     if (!folder->taken_over().empty()) log.warning("took over the run's folder from {}", folder->taken_over());
     if (remote) remove_leftovers(*remote, log);
   });
+  runtime::log_refusals(*runtime.device, log);
   require_like_devices(*runtime.device, plan, rank.grid);
 
   const DeviceRates gpu_rates = runtime.device->kind() == DeviceKind::cpu

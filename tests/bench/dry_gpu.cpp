@@ -21,7 +21,11 @@ class DryMatmul : public gpu::MatmulLibrary {
   DryMatmul(std::string name, std::unique_ptr<MatmulLibrary> binding, std::vector<Launch>& launches)
       : name_(std::move(name)), binding_(std::move(binding)), launches_(launches) {}
   std::string_view decline(const gpu::Gemm& product) override { return binding_->decline(product); }
-  void multiply(const gpu::Gemm& p, void*) override {
+  size_t workspace_bytes(const gpu::Gemm& product, bool may_take) override {
+    return binding_->workspace_bytes(product, may_take);
+  }
+  gpu::MatmulPlan describe(const gpu::Gemm& product) override { return binding_->describe(product); }
+  void multiply(const gpu::Gemm& p, bool, void*, void*) override {
     const auto m = static_cast<double>(p.m), n = static_cast<double>(p.n), k = static_cast<double>(p.k);
     Launch launch;
     launch.kernel =

@@ -236,6 +236,13 @@ TEST_P(GpuCheck, RunsResumesAndReports) {
     status[line.at("piece")] = line.at("status");
     EXPECT_EQ(line.at("commit"), "tested");
     EXPECT_EQ(line.at("device"), device);
+    if (line.at("piece") != "devices" || device == "cpu") continue;
+    const Json& gemms = line.at("result").at("devices").back().at("products");
+    EXPECT_GE(gemms.size(), 15);
+    for (const Json& gemm : gemms) {  // without a vendor's library
+      EXPECT_NE(gemm.at("declined").get<std::string>().find("/nowhere"), std::string::npos) << gemm;
+      EXPECT_TRUE(gemm.at("algorithm").is_null());
+    }
   }
   const std::map<std::string, std::string> expected = {{"devices", "finished"},
                                                        {"ops-0", "finished"},

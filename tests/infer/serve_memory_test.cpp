@@ -32,10 +32,10 @@ TEST_F(DefaultCacheLimit, IsAQuarterOfHostMemoryBesideMappedWeights) {
 // For a context that needs all memory, and for a short one that leaves some.
 TEST_F(DefaultCacheLimit, LimitsTheEngineToNineTenthsOfAGpu) {
   model.context = (int64_t{1} << 31) - 1;
-  const size_t most = 64 * mib / 10 * 9;
+  const size_t most = 256 * mib / 10 * 9;
   for (const int64_t context : {int64_t{0}, int64_t{64}}) {
     requested.context = context;
-    const size_t found = limit(false, 64 * mib, 1000 * mib);  // the host cannot read these weights in place
+    const size_t found = limit(false, 256 * mib, 1000 * mib);  // the host cannot read these weights in place
     const infer::CachePlan plan = infer::plan_cache(model, requested, found);
     const infer::EngineBytes bytes = infer::engine_bytes(model, plan.settings, 2, false);
     const size_t rest = bytes.scratch + bytes.batch + bytes.adapters;

@@ -2,12 +2,17 @@
 #pragma once
 
 #include <array>
+#include <set>
 #include <string>
 
 #include "backend/gpu/kernel.h"
 #include "base/function_ref.h"
 #include "tensor/device.h"
 #include "tensor/tensor.h"
+
+namespace ingot {
+class Log;
+}
 
 namespace ingot::gpu {
 
@@ -53,11 +58,20 @@ class GpuDevice : public Device {
 
   void set_current_op(const char* op, std::span<const Operand> operands) override { op_ = OpLabel(op, operands); }
 
+  // Where the device reports, once each, which calls a vendor's library declines, with the reason. The log outlives the
+  // ops. Null: nowhere.
+  void set_log(const Log* log) { log_ = log; }
+  bool logs() const { return log_ != nullptr; }
+  // Writes the line to the log if there is one and it does not have the line yet.
+  void log_once(const std::string& line);
+
  protected:
   const OpLabel& op() const { return op_; }
 
  private:
   OpLabel op_;
+  const Log* log_ = nullptr;
+  std::set<std::string> logged_;
 };
 
 }  // namespace ingot::gpu

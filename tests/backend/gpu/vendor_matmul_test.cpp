@@ -2,6 +2,7 @@
 // as the vendors document it. Also the folders that are searched for libraries.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -10,8 +11,11 @@
 #include "backend/gpu/runtime/library_folders.h"
 #include "backend/gpu/runtime/matmul_library.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "ops/matmul.h"
+#include "ops/matmul_bytes.h"
 #include "ops/testing/op_table.h"
+#include "tensor/tolerance.h"
 #include "tests/backend/gpu/fake_device.h"
 
 namespace ingot::gpu {
@@ -99,6 +103,144 @@ TEST_P(VendorMatmul, RunsFp8GemmsAndReportsWhichItDeclines) {
   const bool takes_f32 = GetParam().kind == DeviceKind::hip;
   EXPECT_EQ(library->decline(other),
             takes_f32 ? "" : "fp8 accumulation has fewer bits than fp32; supports bf16 results only");
+}
+
+// A gemm of bf16, c [m, 48] = a [m, 64] b [64, 48], whose k depends on nothing else.
+Gemm of_rows(std::vector<float>& memory, int64_t m, ops::Invariance invariance) {
+  Gemm p = product(memory);
+  p.m = m;
+  p.n = p.ldb = p.ldc = 48;
+  p.k = p.lda = 64;
+  p.in = p.out = DType::bf16;
+  p.invariance = invariance;
+  return p;
+}
+
+TEST_P(VendorMatmul, SplitsNoSumWhoseOrderMayDependOnKOrOnKAndNAlone) {
+  const auto library = open();
+  std::vector<float> memory;
+  for (const ops::Invariance invariance : {ops::Invariance::slices, ops::Invariance::rows}) {
+    const std::string algorithm = library->describe(of_rows(memory, 1, invariance)).algorithm;
+    for (const int64_t m : {1, 8, 40, 500}) {
+      const Gemm p = of_rows(memory, m, invariance);
+      EXPECT_EQ(library->decline(p), "");
+      EXPECT_EQ(library->workspace_bytes(p, true), 0U);
+      const MatmulPlan plan = library->describe(p);
+      EXPECT_EQ(plan.split_k, 1) << plan.algorithm;
+      EXPECT_EQ(plan.algorithm, algorithm);
+    }
+  }
+}
+
+TEST_P(VendorMatmul, SplitsSumsWhereTheirOrderMayDependOnTheShape) {
+  const auto library = open();
+  std::vector<float> memory;
+  const Gemm p = of_rows(memory, 40, ops::Invariance::none);
+  EXPECT_EQ(library->decline(p), "");
+  EXPECT_EQ(library->workspace_bytes(p, false), 0U);
+  const size_t bytes = library->workspace_bytes(p, true);
+  EXPECT_GT(bytes, 0U);
+  EXPECT_LE(bytes, matmul_workspace_bytes);
+  const MatmulPlan plan = library->describe(p);
+  EXPECT_EQ(plan.reason, "");
+  EXPECT_EQ(plan.workspace_bytes, bytes);
+  if (GetParam().kind == DeviceKind::cuda) {
+    EXPECT_EQ(plan.algorithm, "id 6, stages 35");
+    EXPECT_EQ(plan.tile, "128x256");
+    EXPECT_EQ(plan.split_k, 4);
+    EXPECT_EQ(plan.waves, 1.5F);
+  } else {
+    EXPECT_EQ(plan.algorithm.find("Cijk_"), 0U) << plan.algorithm;
+    EXPECT_EQ(plan.tile, "256x128x64");
+    EXPECT_EQ(plan.split_k, 0);  // the kernel's argument
+  }
+}
+
+// Up to 16 rows have the same algorithm, so that a row's bits do not depend on their number.
+TEST_P(VendorMatmul, HasOneAlgorithmForUpToSixteenRows) {
+  const auto library = open();
+  std::vector<float> memory;
+  const std::string algorithm = library->describe(of_rows(memory, 16, ops::Invariance::none)).algorithm;
+  for (int64_t m = 1; m < 16; ++m)
+    EXPECT_EQ(library->describe(of_rows(memory, m, ops::Invariance::none)).algorithm, algorithm) << m;
+}
+
+// The library takes its workspace from scratch where that is planned, and computes without it elsewhere: sums in four
+// pieces and in one, which differ in the last bits.
+TEST_P(VendorMatmul, TakesItsWorkspaceFromPlannedScratch) {
+  FakeDevice device(GetParam().kind, open(), nullptr);
+  ops::Registry registry;
+  register_ops(registry, GetParam().kind);
+  registry.select_implementation("matmul", GetParam().name);
+  constexpr int64_t side = 64;
+  Arena memory(device, 3 * Arena::footprint(DType::f32, {side, side}), "test");
+  const Tensor c = memory.allocate(DType::f32, {side, side});
+  const Tensor a = memory.allocate(DType::f32, {side, side});
+  const Tensor b = memory.allocate(DType::f32, {side, side});
+  std::vector<float> values(side * side);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i));
+  for (const Tensor& given : {a, b}) device.copy_from_host(given.data, values.data(), given.bytes());
+  const auto multiply = [&](Arena& scratch, ops::Invariance invariance) {
+    ops::Context context{device, registry, scratch, nullptr};
+    ops::matmul(context, c, a, b, {.invariance = invariance});
+    std::vector<float> result(values.size());
+    device.copy_to_host(result.data(), c.data, c.bytes());
+    return result;
+  };
+  Arena none;
+  Arena planned(device, ops::matmul_library_bytes, "scratch");
+  const std::vector<float> whole = multiply(none, ops::Invariance::slices);
+  EXPECT_EQ(multiply(planned, ops::Invariance::rows), whole);
+  EXPECT_EQ(multiply(none, ops::Invariance::none), whole);
+  EXPECT_EQ(planned.peak(), 0U);
+  const std::vector<float> split = multiply(planned, ops::Invariance::none);
+  EXPECT_GT(planned.peak(), 0U);
+  EXPECT_LE(planned.peak(), ops::matmul_library_bytes);
+  EXPECT_EQ(planned.used(), 0U);
+  EXPECT_NE(split, whole);
+  for (size_t i = 0; i < split.size(); ++i) {
+    ElementTerms terms;
+    for (size_t k = 0; k < side; ++k) {
+      const double term =
+          static_cast<double>(values[i / side * side + k]) * static_cast<double>(values[k * side + i % side]);
+      terms.wanted += term;
+      terms.condition += std::abs(term);
+    }
+    EXPECT_NEAR(split[i], terms.wanted, element_tolerance(DType::f32, side, terms, Rounding::relative));
+  }
+}
+
+TEST_P(VendorMatmul, LogsOnceWhyOurKernelsRunInItsPlace) {
+  const std::filesystem::path file =
+      std::filesystem::path(testing::TempDir()) / ("refusals" + std::to_string(getpid()) + GetParam().name);
+  Log log;
+  log.add_file(file);
+  {
+    FakeDevice device(GetParam().kind, open(), nullptr);
+    device.set_log(&log);
+    ops::Registry registry;
+    register_ops(registry, GetParam().kind);
+    Arena scratch;
+    ops::Context context{device, registry, scratch, nullptr};
+    Arena memory(device, 4 * Arena::footprint(DType::f32, {8, 8}), "test");
+    const auto allocate = [&](int64_t columns) { return memory.allocate(DType::f32, {8, columns}); };
+    const Tensor a = allocate(8), c = allocate(8), narrow_b = allocate(7), narrow_c = allocate(7);
+    for (int i = 0; i < 3; ++i) ops::matmul(context, narrow_c, a, narrow_b, {});
+    ops::matmul(context, c, a, a, {});
+  }
+  std::ifstream written(file);
+  std::string line, all;
+  int lines = 0;
+  while (std::getline(written, line)) {
+    ++lines;
+    all += line;
+  }
+  EXPECT_EQ(lines, 1) << all;
+  EXPECT_NE(all.find("pretend:0: our kernels run gemms of f32 with n 7 and k 8, not " + std::string(GetParam().name) +
+                     ": row strides are not multiples of 16 bytes"),
+            std::string::npos)
+      << all;
+  std::filesystem::remove(file);
 }
 
 TEST_P(VendorMatmul, WithAnOldLibraryFp8GemmsFallBackToTheNextImplementation) {

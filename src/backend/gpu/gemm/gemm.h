@@ -3,12 +3,14 @@
 
 #include <cstdint>
 
+#include "ops/invariance.h"
 #include "tensor/dtype.h"
 
 namespace ingot::gpu {
 
 // c [m, n] = op(a) [m, k] op(b) [k, n], plus `addend` if not null, all row-major. lda, ldb and ldc are the distances
-// between stored rows, in elements. Sums are fp32, in an order that depends on k only, and are rounded once.
+// between stored rows, in elements. Sums are fp32, in an order that depends on k only, as far as `invariance` does not
+// ask for less, and are rounded once.
 struct Gemm {
   void* c;
   const void* a;
@@ -19,13 +21,14 @@ struct Gemm {
   bool transpose_b = false;  // b is stored [n, k]
   // Of the type and the stride of c; c itself to add to it. Other matrices do not overlap with c.
   const void* addend = nullptr;
-  DType in = DType::f32;     // of a and b: f32, bf16 or f16; u8: e4m3 codes
-  DType out = DType::f32;    // of c: f32, bf16, or f16 if a is f16
+  DType in = DType::f32;   // of a and b: f32, bf16 or f16; u8: e4m3 codes
+  DType out = DType::f32;  // of c: f32, bf16, or f16 if a is f16
   // For fp8 (u8) only. Element (i, j) of the product is multiplied by a_scales[i] b_scales[j]. `fnuz`: the device's
   // instructions read the codes as e4m3fnuz, which halves their value compared with e4m3.
   const float* a_scales = nullptr;  // [m]
   const float* b_scales = nullptr;  // [n]
   bool fnuz = false;
+  ops::Invariance invariance = ops::Invariance::slices;  // read by vendors' libraries
 };
 
 }  // namespace ingot::gpu

@@ -27,7 +27,8 @@ inline Gemm gemm_of(const Tensor& c, const Tensor& a, const Tensor& b, ops::Matm
           .transpose_b = attributes.transpose_b,
           .addend = attributes.accumulate ? c.data : nullptr,
           .in = a.dtype,
-          .out = c.dtype};
+          .out = c.dtype,
+          .invariance = attributes.invariance};
 }
 
 // A slice of rows of a weight as the gemm reads it. `begin` is also the slice's first column in activations of `out`
@@ -47,7 +48,8 @@ inline std::byte* columns_from(const Tensor& tensor, int64_t column) {
 }
 
 // `addend`: of all columns, or null.
-inline Gemm linear_gemm(const Tensor& y, const Tensor& x, const Weight& weight, WeightRows slice, const void* addend) {
+inline Gemm linear_gemm(const Tensor& y, const Tensor& x, const Weight& weight, WeightRows slice, const void* addend,
+                        ops::Invariance invariance = ops::Invariance::slices) {
   const size_t column_bytes = static_cast<size_t>(slice.begin) * size_of(y.dtype);
   return {.c = columns_from(y, slice.begin),
           .a = x.data,
@@ -61,11 +63,12 @@ inline Gemm linear_gemm(const Tensor& y, const Tensor& x, const Weight& weight, 
           .transpose_b = true,
           .addend = addend == nullptr ? nullptr : static_cast<const std::byte*>(addend) + column_bytes,
           .in = x.dtype,
-          .out = y.dtype};
+          .out = y.dtype,
+          .invariance = invariance};
 }
 
 inline Gemm input_gradient_gemm(const Tensor& dx, const Tensor& dy, const Weight& weight, WeightRows slice,
-                                bool accumulate) {
+                                bool accumulate, ops::Invariance invariance = ops::Invariance::slices) {
   return {.c = dx.data,
           .a = columns_from(dy, slice.begin),
           .b = slice.data,
@@ -77,7 +80,8 @@ inline Gemm input_gradient_gemm(const Tensor& dx, const Tensor& dy, const Weight
           .ldc = weight.in,
           .addend = accumulate ? dx.data : nullptr,
           .in = dy.dtype,
-          .out = dx.dtype};
+          .out = dx.dtype,
+          .invariance = invariance};
 }
 
 inline bool in_place(const Weight& weight, DType dtype) {
@@ -120,7 +124,7 @@ template <auto multiply, DecodedRows rows_of = decoded_rows>
 void run_linear(ops::Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
                 ops::LinearAttributes attributes) {
   for_slices<rows_of>(context, weight, x.dtype, [&](WeightRows slice) {
-    multiply(context, linear_gemm(y, x, weight, slice, addend_of(y, attributes)));
+    multiply(context, linear_gemm(y, x, weight, slice, addend_of(y, attributes), attributes.invariance));
   });
 }
 
@@ -132,7 +136,8 @@ void run_linear_backward_input(ops::Context& context, const Tensor& dx, const Te
   const Tensor sums = use_fp32_sums ? context.scratch.allocate(DType::f32, dx.shape) : dx;
   if (use_fp32_sums && attributes.accumulate) ops::scale(context, sums, dx, 1.0F);
   for_slices<rows_of>(context, weight, dy.dtype, [&](WeightRows slice) {
-    multiply(context, input_gradient_gemm(sums, dy, weight, slice, slice.begin > 0 || attributes.accumulate));
+    multiply(context, input_gradient_gemm(sums, dy, weight, slice, slice.begin > 0 || attributes.accumulate,
+                                          attributes.invariance));
   });
   if (use_fp32_sums) ops::scale(context, dx, sums, 1.0F);
 }

@@ -22,7 +22,13 @@ struct PackedAttention {
   int64_t tokens, sequences, heads, kv_heads, d;
   int64_t window;  // 0: no window
   float scale;
+  // Where AttentionLibrary::needs_tables (backend/gpu/attention/sequence_tables.h).
+  const int32_t* lengths = nullptr;     // [sequences]
+  const int32_t* q_offsets = nullptr;   // [sequences + 1]
+  const int32_t* kv_offsets = nullptr;  // [sequences + 1]
 };
+
+inline constexpr size_t attention_workspace_bytes = size_t{63} << 10;
 
 class AttentionLibrary {
  public:
@@ -30,7 +36,9 @@ class AttentionLibrary {
   // Why the library cannot run the call; empty if it can. The answer does not depend on the pointers or the scale, and
   // is valid until the next call.
   virtual std::string_view decline(const PackedAttention& call) = 0;
-  // Starts a call that `decline` accepts, in the driver's stream. `workspace`: ops::attention_library_bytes of device
+  // Whether `run` reads the tables of a call.
+  virtual bool needs_tables() const { return false; }
+  // Starts a call that `decline` accepts, in the driver's stream. `workspace`: attention_workspace_bytes of device
   // memory, reserved for the call until the stream has run it.
   virtual void run(const PackedAttention& call, void* workspace, void* stream) = 0;
 };

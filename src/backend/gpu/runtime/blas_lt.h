@@ -1,95 +1,35 @@
-// The common implementation for cuBLASLt and hipBLASLt, whose functions differ only in their prefix (both documented in
-// their vendors' library references). Both take column-major matrices, so that a row-major c = a b is requested as its
-// transpose, c' = b' a', on the same memory.
+// The common implementation for cuBLASLt and hipBLASLt, whose functions differ only in their prefix. Both take
+// column-major matrices, so that a row-major c = a b is requested as its transpose, c' = b' a', on the same memory.
 //
-// One algorithm serves all gemms of one type, form and k: the first in the vendor's list for a large result that uses
-// no split-k and no workspace. The summation order therefore depends on k only (ops/matmul.h), as far as a kernel
-// treats all its tiles alike.
+// Algorithms are the first in the vendor's list that fit. How many gemms share one depends on what their bits may
+// depend on (Gemm::invariance):
+//   slices  all of one type, form and k: the algorithm for a large result, without split-k and workspace. The summation
+//           order then depends on k only (ops/matmul.h), as far as a kernel treats all its tiles alike.
+//   rows    those that also have one n: the algorithm for many rows, without split-k and workspace.
+//   none    those that also have a similar m; split-k with fp32 sums in a fixed order and workspace are allowed.
 #pragma once
 
 #include <fmt/format.h>
 
-#include <array>
 #include <compare>
 #include <map>
 #include <vector>
 
+#include "backend/gpu/runtime/blas_lt_functions.h"
 #include "backend/gpu/runtime/matmul_library.h"
 #include "base/error.h"
 
 namespace ingot::gpu {
 
-using LtStatus = int;  // 0: success
-using LtHandle = void*;
-using LtDescriptor = void*;  // of a matmul, a matrix layout or a preference
-
-// As in both libraries' headers. An algorithm is 64 bytes in cuBLASLt and 24 bytes in hipBLASLt.
-template <size_t algorithm_bytes>
-struct LtAlgorithm {
-  alignas(8) std::array<std::byte, algorithm_bytes> data;
-};
-template <class Algorithm>
-struct LtResult {
-  Algorithm algorithm;
-  size_t workspace_bytes;
-  LtStatus status;
-  float waves;
-  int reserved[4];
-};
-
-template <class Algorithm>
-struct LtFunctions {
-  LtFunctions(const SharedLibrary& library, const std::string& prefix) {
-    const auto bind = [&](auto*& function, const char* name) { library.bind(function, (prefix + name).c_str()); };
-    bind(Create, "Create");
-    bind(Destroy, "Destroy");
-    bind(MatmulDescCreate, "MatmulDescCreate");
-    bind(MatmulDescDestroy, "MatmulDescDestroy");
-    bind(MatmulDescSetAttribute, "MatmulDescSetAttribute");
-    bind(MatrixLayoutCreate, "MatrixLayoutCreate");
-    bind(MatrixLayoutDestroy, "MatrixLayoutDestroy");
-    bind(MatmulPreferenceCreate, "MatmulPreferenceCreate");
-    bind(MatmulPreferenceDestroy, "MatmulPreferenceDestroy");
-    bind(MatmulPreferenceSetAttribute, "MatmulPreferenceSetAttribute");
-    bind(MatmulAlgoGetHeuristic, "MatmulAlgoGetHeuristic");
-    bind(Matmul, "Matmul");
-  }
-
-  LtStatus (*Create)(LtHandle*);
-  LtStatus (*Destroy)(LtHandle);
-  LtStatus (*MatmulDescCreate)(LtDescriptor*, int compute_type, int scale_type);
-  LtStatus (*MatmulDescDestroy)(LtDescriptor);
-  LtStatus (*MatmulDescSetAttribute)(LtDescriptor, int attribute, const void*, size_t);
-  LtStatus (*MatrixLayoutCreate)(LtDescriptor*, int type, uint64_t rows, uint64_t columns, int64_t ld);
-  LtStatus (*MatrixLayoutDestroy)(LtDescriptor);
-  LtStatus (*MatmulPreferenceCreate)(LtDescriptor*);
-  LtStatus (*MatmulPreferenceDestroy)(LtDescriptor);
-  LtStatus (*MatmulPreferenceSetAttribute)(LtDescriptor, int attribute, const void*, size_t);
-  LtStatus (*MatmulAlgoGetHeuristic)(LtHandle, LtDescriptor, LtDescriptor, LtDescriptor, LtDescriptor, LtDescriptor,
-                                     LtDescriptor preference, int requested, LtResult<Algorithm>*, int* returned);
-  LtStatus (*Matmul)(LtHandle, LtDescriptor, const void* alpha, const void* a, LtDescriptor, const void* b,
-                     LtDescriptor, const void* beta, const void* c, LtDescriptor, void* d, LtDescriptor,
-                     const Algorithm*, void* workspace, size_t workspace_bytes, void* stream);
-};
-
-struct LtDestroyer {
-  LtStatus (*destroy)(LtDescriptor) = nullptr;
-  void operator()(LtDescriptor descriptor) const { destroy(descriptor); }
-};
-using LtOwned = std::unique_ptr<void, LtDestroyer>;
-
-// A preference attribute and its value.
-struct LtPreference {
-  int attribute;
-  uint32_t value;
-};
-
 // `Vendor` provides: Algorithm; name, prefix, names(); the codes f32, bf16, f16, e4m3, e4m3_fnuz, compute_f32,
 // transposed, not_transposed; transpose_a, transpose_b, a_scales, b_scales (attributes of a matmul), max_workspace (of
-// a preference) and the vendor's own `preferences`; a constructor from SharedLibrary; and
+// a preference); a constructor from SharedLibrary; and
+//   preferences(bool split): the vendor's own, where sums may be split or not;
 //   const char* decline_codes(product): why it cannot run this fp8 gemm, even if the library offers algorithms;
-//   bool has_no_split_k(algorithm): whether it computes every sum without split-k;
-//   bool supports(handle, product, a, b, c, algorithm, size_t& workspace_bytes): whether it can run the gemm;
+//   LtSum sum(handle, algorithm, workspace_bytes): how it adds up a gemm that needs so much workspace;
+//   bool supports(handle, product, a, b, c, algorithm, LtResult& result): whether it can run the gemm, and with which
+//     workspace and number of waves (0: unknown);
+//   void describe(handle, algorithm, MatmulPlan&): assigns algorithm, tile and split_k;
 //   std::string version(LtFunctions): empty if the query needs a device and there is none.
 template <class Vendor>
 class BlasLt : public MatmulLibrary {
@@ -120,25 +60,39 @@ class BlasLt : public MatmulLibrary {
       if (p.k % aligned_bytes != 0) return "fp8 needs k to be a multiple of 16";
       if (const std::string_view reason = vendor_.decline_codes(p); !reason.empty()) return reason;
     }
-    return plan(p).reason;
+    return plan(p, false).reason;
   }
 
-  void multiply(const Gemm& p, void* stream) override {
-    const Plan& with = plan(p);
+  size_t workspace_bytes(const Gemm& p, bool may_take) override { return best(p, may_take).workspace_bytes; }
+
+  void multiply(const Gemm& p, bool may_take, void* workspace, void* stream) override {
+    const Plan& with = best(p, may_take);
     if (!with.reason.empty()) throw_error(ErrorKind::internal, "{}: {}: {}", Vendor::name, text(p), with.reason);
     const float alpha = p.fnuz ? 4 : 1;
     if (p.in == DType::u8) set_scales(with.shape.product.get(), p.b_scales, p.a_scales);
     const float beta = p.addend != nullptr ? 1 : 0;
     const void* addend = p.addend != nullptr ? p.addend : p.c;
-    const LtStatus status =
-        lt_.Matmul(handle_, with.shape.product.get(), &alpha, p.b, with.shape.a.get(), p.a, with.shape.b.get(), &beta,
-                   addend, with.shape.c.get(), p.c, with.shape.c.get(), &with.algorithm, nullptr, 0, stream);
+    const LtStatus status = lt_.Matmul(handle_, with.shape.product.get(), &alpha, p.b, with.shape.a.get(), p.a,
+                                       with.shape.b.get(), &beta, addend, with.shape.c.get(), p.c, with.shape.c.get(),
+                                       &with.algorithm, workspace, with.workspace_bytes, stream);
     check(status, text(p));
+  }
+
+  MatmulPlan describe(const Gemm& p) override {
+    MatmulPlan described;
+    described.reason = decline(p);
+    if (!described.reason.empty()) return described;
+    const Plan& with = best(p, true);
+    described.waves = with.waves;
+    described.workspace_bytes = with.workspace_bytes;
+    vendor_.describe(handle_, with.algorithm, described);
+    return described;
   }
 
  private:
   static constexpr int64_t aligned_bytes = 16;
   static constexpr int64_t large = 8192;     // m and n of the gemm that algorithms are requested for
+  static constexpr int64_t few_rows = 16;    // up to here, bits never depend on m (ops::LinearAttributes)
   static constexpr int candidates = 32;      // max algorithms requested from the vendor's heuristic
   static constexpr size_t max_plans = 4096;  // size of the cache; prompts have many lengths
   // A non-null dummy address, for descriptors that are not launched.
@@ -150,26 +104,37 @@ class BlasLt : public MatmulLibrary {
   struct Plan {
     std::string reason;  // why there is no plan
     Shape shape;
-    Algorithm algorithm;
+    Algorithm algorithm = {};
+    size_t workspace_bytes = 0;
+    float waves = 0;
   };
-  // Everything that the summation order may depend on.
+  // Types, layout and k.
   struct Form {
     DType in, out;
     bool transpose_a, transpose_b, fnuz;
     int64_t k;
     auto operator<=>(const Form&) const = default;
   };
+  // Gemms that share an algorithm: all of the form (m and n are 0), those with n columns (m is 0), or those with n
+  // columns and, rounded up, m rows. Whether sums may be split, with or without workspace, is part of it.
+  struct Class {
+    Form form;
+    int64_t m = 0, n = 0;
+    bool workspace = false;
+    auto operator<=>(const Class&) const = default;
+  };
   struct Extent {
     int64_t m, n, lda, ldb, ldc;
     auto operator<=>(const Extent&) const = default;
   };
-  struct Pinned {
+  struct Selected {
     bool found = false;
     Algorithm algorithm = {};
     std::string reason;  // why none was found
   };
 
   static int64_t size(DType dtype) { return static_cast<int64_t>(size_of(dtype)); }
+  static int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
   static int type(DType dtype, bool fnuz) {
     switch (dtype) {
       case DType::f32: return Vendor::f32;
@@ -178,7 +143,22 @@ class BlasLt : public MatmulLibrary {
       default: return Vendor::f16;
     }
   }
-  static Form form(const Gemm& p) { return {p.in, p.out, p.transpose_a, p.transpose_b, p.fnuz, p.k}; }
+  // Up to 256 rows powers of two, so that batches of all sizes need few algorithms; multiples of 256 beyond.
+  static int64_t rounded_rows(int64_t m) {
+    if (m > 256) return round_up(m, 256);
+    int64_t rows = few_rows;
+    while (rows < m) rows *= 2;
+    return rows;
+  }
+  static Class class_of(const Gemm& p, bool workspace) {
+    const Form form{p.in, p.out, p.transpose_a, p.transpose_b, p.fnuz, p.k};
+    switch (p.invariance) {
+      case ops::Invariance::slices: return {form};
+      case ops::Invariance::rows: return {form, 0, p.n};
+      case ops::Invariance::none: break;
+    }
+    return {form, rounded_rows(p.m), p.n, workspace};
+  }
   static std::string text(const Gemm& p) {
     return fmt::format("gemm of {} [{}, {}] and [{}, {}]{}{}", p.in == DType::u8 ? "fp8" : name(p.in), p.m, p.k, p.k,
                        p.n, p.transpose_a ? ", the first transposed" : "",
@@ -244,17 +224,18 @@ class BlasLt : public MatmulLibrary {
     return made;
   }
 
-  // A gemm of this form with densely stored matrices.
+  // A gemm of this form whose matrices are stored densely, but for rows that begin at multiples of 16 bytes.
   static Gemm dense(const Form& form, int64_t m, int64_t n) {
+    const auto stride = [](int64_t elements, DType dtype) { return round_up(elements, aligned_bytes / size(dtype)); };
     return {.c = nullptr,
             .a = nullptr,
             .b = nullptr,
             .m = m,
             .n = n,
             .k = form.k,
-            .lda = form.transpose_a ? m : form.k,
-            .ldb = form.transpose_b ? form.k : n,
-            .ldc = n,
+            .lda = stride(form.transpose_a ? m : form.k, form.in),
+            .ldb = stride(form.transpose_b ? form.k : n, form.in),
+            .ldc = stride(n, form.out),
             .transpose_a = form.transpose_a,
             .transpose_b = form.transpose_b,
             .in = form.in,
@@ -262,66 +243,99 @@ class BlasLt : public MatmulLibrary {
             .fnuz = form.fnuz};
   }
 
-  bool supports(const Shape& shape, const Algorithm& algorithm) {
-    size_t workspace_bytes = 0;
+  // Whether the algorithm runs the gemm with at most `max_workspace` bytes. Assigns workspace and waves of `result`.
+  bool supports(const Shape& shape, const Algorithm& algorithm, size_t max_workspace, LtResult<Algorithm>& result) {
     return vendor_.supports(handle_, shape.product.get(), shape.a.get(), shape.b.get(), shape.c.get(), algorithm,
-                            workspace_bytes) &&
-           workspace_bytes == 0;
+                            result) &&
+           result.workspace_bytes <= max_workspace;
   }
 
-  // The first algorithm that supports all sizes of the form: it is checked with m and n small and large.
-  const Pinned& pinned(const Form& form) {
-    const auto [at, added] = pinned_.try_emplace(form);
-    if (!added) return at->second;
-    at->second.reason = fmt::format("{} offers no algorithm for k = {} without split-k", Vendor::name, form.k);
-    if (form.in == DType::u8 && !has_scales_by_rows()) {
-      at->second.reason =
-          fmt::format("{} ({}) is too old: it does not support row-wise scales", Vendor::name, library_->path());
-      return at->second;
-    }
+  // The vendor's list for this gemm, best first; empty where it has none.
+  std::vector<LtResult<Algorithm>> heuristic(const Shape& shape, size_t max_workspace, bool split) {
     LtDescriptor preference = nullptr;
     check(lt_.MatmulPreferenceCreate(&preference), "a preference");
     const LtOwned owned(preference, LtDestroyer{lt_.MatmulPreferenceDestroy});
     const auto prefer = [&](int attribute, const auto& value) {
       check(lt_.MatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value), "a preference");
     };
-    prefer(Vendor::max_workspace, uint64_t{0});
-    for (const LtPreference& own : Vendor::preferences) prefer(own.attribute, own.value);
-    const Shape largest = shape(dense(form, large, large));
+    prefer(Vendor::max_workspace, uint64_t{max_workspace});
+    for (const LtPreference& own : Vendor::preferences(split)) prefer(own.attribute, own.value);
     std::vector<LtResult<Algorithm>> results(candidates);
     int returned = 0;
     const LtStatus status =
-        lt_.MatmulAlgoGetHeuristic(handle_, largest.product.get(), largest.a.get(), largest.b.get(), largest.c.get(),
-                                   largest.c.get(), preference, candidates, results.data(), &returned);
-    if (status != 0) return at->second;
-    const int64_t few_rows = form.transpose_a ? 8 : 1;  // rows of a stored [k, m] are m apart, aligned to 16 bytes
-    const Shape others[] = {shape(dense(form, few_rows, large)), shape(dense(form, large, 8)),
-                            shape(dense(form, few_rows, 8))};
-    for (int i = 0; i < returned && !at->second.found; ++i) {
-      const LtResult<Algorithm>& result = results[static_cast<size_t>(i)];
-      if (result.status != 0 || result.workspace_bytes != 0 || !vendor_.has_no_split_k(result.algorithm)) continue;
-      bool all = supports(largest, result.algorithm);
-      for (const Shape& other : others) all = all && supports(other, result.algorithm);
-      if (all) at->second = {true, result.algorithm, {}};
-    }
-    return at->second;
+        lt_.MatmulAlgoGetHeuristic(handle_, shape.product.get(), shape.a.get(), shape.b.get(), shape.c.get(),
+                                   shape.c.get(), preference, candidates, results.data(), &returned);
+    results.resize(status == 0 ? static_cast<size_t>(returned) : 0);
+    return results;
   }
 
-  const Plan& plan(const Gemm& p) {
-    const std::pair<Form, Extent> key{form(p), {p.m, p.n, p.lda, p.ldb, p.ldc}};
+  // The first algorithm that supports all sizes of the class: it is checked with m and n small and large.
+  const Selected& selected(const Class& of) {
+    const auto [at, added] = selected_.try_emplace(of);
+    Selected& made = at->second;
+    if (!added) return made;
+    const Form& form = of.form;
+    if (form.in == DType::u8 && !has_scales_by_rows()) {
+      made.reason =
+          fmt::format("{} ({}) is too old: it does not support row-wise scales", Vendor::name, library_->path());
+      return made;
+    }
+    const bool split = of.m > 0;
+    const size_t max_workspace = of.workspace ? matmul_workspace_bytes : 0;
+    made.reason = fmt::format("{} offers no algorithm for k = {}{}", Vendor::name, form.k,
+                              split ? " with reproducible sums" : " without split-k");
+    const int64_t m = of.m > 0 ? of.m : large;
+    const int64_t n = of.n > 0 ? of.n : large;
+    const Shape first = shape(dense(form, m, n));
+    // What else it must support. A stored [k, m] has rows of at least 16 bytes.
+    const int64_t smallest = form.transpose_a ? 8 : 1;
+    std::vector<Shape> others;
+    if (of.m <= few_rows) others.push_back(shape(dense(form, smallest, n)));
+    if (of.n == 0) {
+      others.push_back(shape(dense(form, large, 8)));
+      others.push_back(shape(dense(form, smallest, 8)));
+    }
+    for (const LtResult<Algorithm>& result : heuristic(first, max_workspace, split)) {
+      if (result.status != 0 || result.workspace_bytes > max_workspace) continue;
+      LtResult<Algorithm> checked{};
+      if (!supports(first, result.algorithm, max_workspace, checked)) continue;
+      const LtSum sum = vendor_.sum(handle_, result.algorithm, checked.workspace_bytes);
+      if (sum == LtSum::irreproducible || (sum == LtSum::split && !split)) continue;
+      bool all = true;
+      for (const Shape& other : others) all = all && supports(other, result.algorithm, max_workspace, checked);
+      if (!all) continue;
+      made = {true, result.algorithm, {}};
+      break;
+    }
+    return made;
+  }
+
+  const Plan& best(const Gemm& p, bool may_take_workspace) {
+    if (may_take_workspace && p.invariance == ops::Invariance::none) {
+      const Plan& with = plan(p, true);
+      if (with.reason.empty()) return with;
+    }
+    return plan(p, false);
+  }
+
+  const Plan& plan(const Gemm& p, bool workspace) {
+    const std::pair<Class, Extent> key{class_of(p, workspace), {p.m, p.n, p.lda, p.ldb, p.ldc}};
     const auto found = plans_.find(key);
     if (found != plans_.end()) return found->second;
     if (plans_.size() == max_plans) plans_.clear();
     Plan made{};
-    const Pinned& pin = pinned(key.first);
-    if (!pin.found) {
-      made.reason = pin.reason;
+    const Selected& with = selected(key.first);
+    if (!with.found) {
+      made.reason = with.reason;
     } else {
       made.shape = shape(p);
-      made.algorithm = pin.algorithm;
-      if (!supports(made.shape, pin.algorithm)) {
+      made.algorithm = with.algorithm;
+      LtResult<Algorithm> checked{};
+      if (!supports(made.shape, with.algorithm, workspace ? matmul_workspace_bytes : 0, checked)) {
         made.reason = fmt::format("{}'s algorithm for k = {} does not support {} x {}", Vendor::name, p.k, p.m, p.n);
       }
+      made.workspace_bytes = checked.workspace_bytes;
+      made.waves = checked.waves;
     }
     return plans_.emplace(key, std::move(made)).first->second;
   }
@@ -330,16 +344,23 @@ class BlasLt : public MatmulLibrary {
   LtFunctions<Algorithm> lt_;
   Vendor vendor_;
   LtHandle handle_ = nullptr;
-  std::map<Form, Pinned> pinned_;
-  std::map<std::pair<Form, Extent>, Plan> plans_;
+  std::map<Class, Selected> selected_;
+  std::map<std::pair<Class, Extent>, Plan> plans_;
 };
 
 // Declines everything.
 class AbsentMatmulLibrary : public MatmulLibrary {
  public:
   explicit AbsentMatmulLibrary(std::string reason) : reason_(std::move(reason)) {}
+  bool is_absent() const override { return true; }
   std::string_view decline(const Gemm&) override { return reason_; }
-  void multiply(const Gemm&, void*) override { throw_error(ErrorKind::internal, "{}", reason_); }
+  size_t workspace_bytes(const Gemm&, bool) override { return 0; }
+  void multiply(const Gemm&, bool, void*, void*) override { throw_error(ErrorKind::internal, "{}", reason_); }
+  MatmulPlan describe(const Gemm&) override {
+    MatmulPlan described;
+    described.reason = reason_;
+    return described;
+  }
 
  private:
   std::string reason_;

@@ -1,4 +1,7 @@
 // cuBLASLt (names as in its documentation without `cublasLt`), declared here so that no CUDA header is needed.
+#include <algorithm>
+#include <optional>
+
 #include "backend/gpu/runtime/blas_lt.h"
 #include "backend/gpu/runtime/library_folders.h"
 
@@ -23,8 +26,15 @@ struct CublasLt {
   static constexpr int b_scales = 18;      // cublasLtMatmulDescAttributes_t
   static constexpr int max_workspace = 1;  // cublasLtMatmulPreferenceAttributes_t
 
-  // cublasLtMatmulPreferenceAttributes_t: no reduction scheme; minimum alignment of a, b, c and d in bytes.
-  static constexpr LtPreference preferences[] = {{3, 0}, {5, 16}, {6, 16}, {7, 16}, {8, 16}};
+  // cublasLtReductionScheme_t. COMPUTE_TYPE stores the fp32 sums of the pieces in the workspace and adds them in a
+  // separate step; the two others add in c, or round the pieces' sums to c's type.
+  static constexpr uint32_t unsplit = 0;
+  static constexpr uint32_t fp32_pieces = 2;
+
+  // cublasLtMatmulPreferenceAttributes_t: mask of reduction schemes; minimum alignment of a, b, c and d in bytes.
+  static constexpr std::array<LtPreference, 5> preferences(bool split) {
+    return {{{3, split ? fp32_pieces : unsplit}, {5, 16}, {6, 16}, {7, 16}, {8, 16}}};
+  }
 
   static LibraryNames names() {
     return {"INGOT_CUBLASLT_LIBRARY", {"libcublasLt.so.13", "libcublasLt.so.12"}, nvidia_folders};
@@ -48,22 +58,48 @@ struct CublasLt {
     return p.out == DType::bf16 ? "" : "fp8 accumulation has fewer bits than fp32; supports bf16 results only";
   }
 
-  bool has_no_split_k(const Algorithm& algorithm) const {
-    constexpr int split_k = 2;           // cublasLtMatmulAlgoConfigAttributes_t
-    constexpr int reduction_scheme = 3;  // cublasLtMatmulAlgoConfigAttributes_t
-    int32_t splits = 0;
-    uint32_t scheme = 0;
-    size_t written = 0;
-    return configuration(&algorithm, split_k, &splits, sizeof splits, &written) == 0 && splits <= 1 && splits >= 0 &&
-           configuration(&algorithm, reduction_scheme, &scheme, sizeof scheme, &written) == 0 && scheme == 0;
+  // Runs of one library on one kind of GPU give the same bits, but for schemes that are not used here ("Results
+  // reproducibility" in its documentation).
+  LtSum sum(LtHandle, const Algorithm& algorithm, size_t) const {
+    const std::optional<int32_t> splits = attribute(algorithm, Attribute::split_k);
+    const std::optional<int32_t> scheme = attribute(algorithm, Attribute::reduction_scheme);
+    if (!splits || !scheme || *splits < 0) return LtSum::irreproducible;
+    if (*splits <= 1 && *scheme == static_cast<int32_t>(unsplit)) return LtSum::whole;
+    return *scheme == static_cast<int32_t>(fp32_pieces) ? LtSum::split : LtSum::irreproducible;
   }
 
   bool supports(LtHandle handle, LtDescriptor product, LtDescriptor a, LtDescriptor b, LtDescriptor c,
-                const Algorithm& algorithm, size_t& workspace_bytes) const {
-    LtResult<Algorithm> result{};
-    const LtStatus status = check_algorithm(handle, product, a, b, c, c, &algorithm, &result);
-    workspace_bytes = result.workspace_bytes;
-    return status == 0;
+                const Algorithm& algorithm, LtResult<Algorithm>& result) const {
+    return check_algorithm(handle, product, a, b, c, c, &algorithm, &result) == 0;
+  }
+
+  void describe(LtHandle, const Algorithm& algorithm, MatmulPlan& plan) const {
+    plan.algorithm = fmt::format("id {}, stages {}", attribute(algorithm, Attribute::id).value_or(-1),
+                                 attribute(algorithm, Attribute::stages).value_or(-1));
+    plan.tile = tile_name(attribute(algorithm, Attribute::tile).value_or(0));
+    plan.split_k = std::max(1, attribute(algorithm, Attribute::split_k).value_or(1));
+  }
+
+ private:
+  // cublasLtMatmulAlgoConfigAttributes_t, of 4 bytes each.
+  enum class Attribute { id = 0, tile = 1, split_k = 2, reduction_scheme = 3, stages = 6 };
+
+  std::optional<int32_t> attribute(const Algorithm& algorithm, Attribute which) const {
+    int32_t value = 0;
+    size_t written = 0;
+    if (configuration(&algorithm, static_cast<int>(which), &value, sizeof value, &written) != 0) return std::nullopt;
+    return value;
+  }
+
+  // cublasLtMatmulTile_t, whose rows are our columns.
+  static std::string tile_name(int32_t tile) {
+    static constexpr std::array<const char*, 36> names = {
+        "",       "8x8",    "8x16",    "16x8",    "8x32",    "16x16",   "32x8",    "8x64",   "16x32",
+        "32x16",  "64x8",   "32x32",   "32x64",   "64x32",   "32x128",  "64x64",   "128x32", "64x128",
+        "128x64", "64x256", "128x128", "256x64",  "64x512",  "128x256", "256x128", "512x64", "64x96",
+        "96x64",  "96x128", "128x160", "160x128", "192x128", "128x192", "128x96",  "32x256", "256x32"};
+    if (tile >= 0 && tile < static_cast<int32_t>(names.size())) return names[static_cast<size_t>(tile)];
+    return fmt::format("number {}", tile);
   }
 
   size_t (*get_version)();

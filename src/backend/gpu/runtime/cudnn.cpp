@@ -1,6 +1,5 @@
-// Fused attention by cuDNN 9.24 and later: its SDPA forward operation, over sequences that are packed without gaps,
-// with the causal band mask as a subgraph. The sequence offsets are passed twice: as the offsets where rows begin (in
-// rows; the multiplier converts them to elements) and as cumulative sequence lengths.
+// Fused attention by cuDNN over sequences that are packed without gaps: from 9.24 on by its SDPA forward operation,
+// from 9.10 on by the sequence of operations that it recognises as attention (cudnn_attention.h).
 //
 // One engine with one setting of its knobs serves every call of a form, whatever the number of tokens and sequences, so
 // that a token's result depends on its own sequence only.
@@ -11,39 +10,24 @@
 #include <tuple>
 
 #include "backend/gpu/runtime/attention_library.h"
-#include "backend/gpu/runtime/cudnn_backend.h"
+#include "backend/gpu/runtime/cudnn_attention.h"
 #include "backend/gpu/runtime/library_folders.h"
 #include "base/error.h"
-#include "ops/attention_bytes.h"
 
 namespace ingot::gpu {
 namespace {
 
 using cudnn::Descriptor;
 using cudnn::Functions;
+using cudnn::Graph;
+using cudnn::Uid;
 
-constexpr size_t min_version = 92400;  // 9.24.0: cumulative sequence lengths, and offsets in rows
+constexpr size_t min_version = 91000;
+constexpr size_t sdpa_version = 92400;  // cumulative sequence lengths, and offsets in rows
 
 std::string version_text(size_t version) {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
-
-// Unique ids of the graph's tensors.
-enum Uid : int64_t {
-  q = 1,
-  k,
-  v,
-  out,
-  lse,
-  offsets,
-  lengths,
-  scale,
-  mask_value,
-  window_size,
-  scores,
-  causal,
-  windowed
-};
 
 class Cudnn : public AttentionLibrary {
  public:
@@ -53,6 +37,7 @@ class Cudnn : public AttentionLibrary {
       throw_error(ErrorKind::unavailable, "{} is version {}; fused attention needs {} or later", library_->path(),
                   version_text(functions_.GetVersion()), version_text(min_version));
     }
+    if (needs_tables()) open_companions();
     if (device_json.empty()) {
       functions_.check(functions_.Create(&handle_), "a handle");
     } else {
@@ -69,7 +54,13 @@ class Cudnn : public AttentionLibrary {
     if (handle_ != nullptr) functions_.Destroy(handle_);
   }
 
-  std::string_view decline(const PackedAttention& call) override { return plan(call).reason; }
+  std::string_view decline(const PackedAttention& call) override {
+    if (needs_tables() && call.tokens > std::numeric_limits<int32_t>::max() / (call.heads * call.d)) {
+      return "cuDNN before 9.24 numbers elements in 32 bits, and the queries have more";
+    }
+    return plan(call).reason;
+  }
+  bool needs_tables() const override { return functions_.GetVersion() < sdpa_version; }
 
   void run(const PackedAttention& call, void* workspace, void* stream) override {
     const Plan& with = plan(call);
@@ -77,25 +68,30 @@ class Cudnn : public AttentionLibrary {
     float scale = call.scale;
     float mask_value = std::numeric_limits<float>::lowest();  // the score of masked keys
     auto window_size = static_cast<float>(call.window);
-    std::vector<int64_t> uids{Uid::q,       Uid::k,       Uid::v,     Uid::out,
-                              Uid::offsets, Uid::lengths, Uid::scale, Uid::mask_value};
-    auto* offsets = const_cast<int32_t*>(call.offsets);
-    std::vector<void*> data{const_cast<void*>(call.q),
-                            const_cast<void*>(call.k),
-                            const_cast<void*>(call.v),
-                            call.out,
-                            offsets,
-                            offsets,
-                            &scale,
-                            &mask_value};
-    if (call.lse != nullptr) {
-      uids.push_back(Uid::lse);
-      data.push_back(call.lse);
+    auto whole_window_size = static_cast<int32_t>(call.window);
+    std::vector<int64_t> uids;
+    std::vector<void*> data;
+    const auto pass = [&](int64_t uid, const void* pointer) {
+      uids.push_back(uid);
+      data.push_back(const_cast<void*>(pointer));
+    };
+    pass(Uid::q, call.q);
+    pass(Uid::k, call.k);
+    pass(Uid::v, call.v);
+    pass(Uid::out, call.out);
+    pass(Uid::scale, &scale);
+    pass(Uid::mask_value, &mask_value);
+    if (needs_tables()) {
+      pass(Uid::lengths, call.lengths);
+      pass(Uid::q_offsets, call.q_offsets);
+      pass(Uid::kv_offsets, call.kv_offsets);
+      if (call.window > 0) pass(Uid::window_size, &whole_window_size);
+    } else {
+      pass(Uid::lengths, call.offsets);
+      if (call.window > 0) pass(Uid::window_size, &window_size);
     }
-    if (call.window > 0) {
-      uids.push_back(Uid::window_size);
-      data.push_back(&window_size);
-    }
+    if (call.lse != nullptr) pass(Uid::lse, call.lse);
+    if (call.lse != nullptr || !needs_tables()) pass(Uid::offsets, call.offsets);
     constexpr int unique_ids = 1000;
     constexpr int data_pointers = 1001;
     constexpr int workspace_pointer = 1003;
@@ -110,6 +106,23 @@ class Cudnn : public AttentionLibrary {
 
  private:
   static constexpr size_t max_plans = 256;
+
+  // Versions without the operation SDPA open these libraries by name, and end the process where the first one is
+  // missing. They get the ones that are loaded already, from whatever folder.
+  void open_companions() {
+    const auto name = [&](const char* stem) {
+      return fmt::format("{}.so.{}", stem, functions_.GetCudartVersion() / 1000);
+    };
+    const std::string reason =
+        try_libraries({"INGOT_CUBLASLT_LIBRARY", {name("libcublasLt")}, nvidia_folders},
+                      [&](std::unique_ptr<SharedLibrary> library) { companions_.push_back(std::move(library)); });
+    if (!reason.empty()) {
+      throw_error(ErrorKind::unavailable, "{} is version {}, which needs cuBLASLt: {}", library_->path(),
+                  version_text(functions_.GetVersion()), reason);
+    }
+    companions_.push_back(
+        std::make_unique<SharedLibrary>(std::vector<std::string>{name("libnvrtc")}, nvidia_folders()));
+  }
 
   // Everything that the selection of an engine may depend on.
   using Form = std::tuple<int64_t, int64_t, int64_t, int64_t, bool>;  // heads, kv_heads, d, window, with lse
@@ -126,96 +139,9 @@ class Cudnn : public AttentionLibrary {
     std::vector<Descriptor> plan;         // at most one
     std::vector<Descriptor> descriptors;  // the descriptors that it is built from
   };
-  struct Graph {
-    std::vector<Descriptor> parts;
-    Descriptor graph;
-  };
-
-  struct TensorMore {
-    bool is_virtual = false;
-    bool by_value = false;
-    const Descriptor* rows_from = nullptr;  // where sequences begin, in units of `multiplier` elements
-    int64_t multiplier = 1;
-  };
-  Descriptor tensor(int64_t uid, cudnn::Data type, const std::vector<int64_t>& dimensions,
-                    const std::vector<int64_t>& strides, TensorMore more) const {
-    Descriptor made(functions_, cudnn::tensor);
-    made.set_integers(900, {type == cudnn::bf16 ? 16 : 4}).set_choice(901, cudnn::data_type_type, type);
-    made.set_integers(902, dimensions).set_integers(903, strides).set_integers(906, {uid});
-    if (more.is_virtual) made.set_flag(907);
-    if (more.by_value) made.set_flag(908);
-    if (more.rows_from != nullptr) made.set_descriptor(913, *more.rows_from).set_integers(914, {more.multiplier});
-    made.finalize("a tensor");
-    return made;
-  }
-
   Graph graph_of(const PackedAttention& call) const {
-    const int64_t batch = call.sequences;
-    const int64_t longest = call.tokens;  // max length of a sequence, as far as the host knows
-    std::vector<Descriptor> parts;
-    parts.reserve(24);
-    const auto add = [&](Descriptor part) -> const Descriptor& {
-      parts.push_back(std::move(part));
-      return parts.back();
-    };
-    const auto value = [&](int64_t uid) -> const Descriptor& {
-      return add(tensor(uid, cudnn::f32, {1, 1, 1, 1}, {1, 1, 1, 1}, {.by_value = true}));
-    };
-    const auto table = [&](int64_t uid) -> const Descriptor& {
-      return add(tensor(uid, cudnn::i32, {batch + 1, 1, 1, 1}, {1, 1, 1, 1}, {}));
-    };
-    const Descriptor& begins = table(Uid::offsets);
-    const auto rows = [&](int64_t uid, int64_t heads) -> const Descriptor& {
-      const int64_t row = heads * call.d;
-      return add(tensor(uid, cudnn::bf16, {batch, heads, longest, call.d}, {longest * row, call.d, row, 1},
-                        {.rows_from = &begins, .multiplier = row}));
-    };
-    const auto score = [&](int64_t uid) -> const Descriptor& {
-      const int64_t square = longest * longest;
-      return add(tensor(uid, cudnn::f32, {batch, call.heads, longest, longest},
-                        {call.heads * square, square, longest, 1}, {.is_virtual = true}));
-    };
-    // The masks keep the scores with query + 0 >= key (causal) and key + window > query (window); the others become
-    // `mask_value`.
-    const Descriptor& masked = value(Uid::mask_value);
-    std::vector<const Descriptor*> masks;
-    const auto mask = [&](const Descriptor& from, const Descriptor& to, int comparison, const Descriptor* left_bound) {
-      Descriptor made(functions_, cudnn::band_mask);
-      made.set_descriptor(3000, from).set_descriptor(3005, masked).set_descriptor(3006, to);
-      made.set_choice(3007, cudnn::pointwise_mode_type, comparison);
-      if (left_bound != nullptr) made.set_descriptor(3003, *left_bound);
-      made.finalize("a mask");
-      masks.push_back(&add(std::move(made)));
-    };
-    constexpr int greater = 302;
-    constexpr int greater_or_equal = 303;
-    const Descriptor& first = score(Uid::scores);
-    const Descriptor& second = score(Uid::causal);
-    mask(first, second, greater_or_equal, nullptr);
-    if (call.window > 0) mask(second, score(Uid::windowed), greater, &value(Uid::window_size));
-    Descriptor band(functions_, cudnn::graph);
-    band.set_descriptors(801, masks).finalize("the mask's graph");
-    const Descriptor& inner = add(std::move(band));
-
-    Descriptor attention(functions_, cudnn::sdpa_forward);
-    attention.set_descriptor(2800, rows(Uid::q, call.heads)).set_descriptor(2801, rows(Uid::k, call.kv_heads));
-    attention.set_descriptor(2802, rows(Uid::v, call.kv_heads)).set_descriptor(2803, rows(Uid::out, call.heads));
-    if (call.lse != nullptr) {
-      attention.set_descriptor(2804, add(tensor(Uid::lse, cudnn::f32, {batch, call.heads, longest, 1},
-                                                {longest, call.tokens, 1, 1}, {.rows_from = &begins})));
-    }
-    attention.set_descriptor(2805, value(Uid::scale));
-    const Descriptor& sums = table(Uid::lengths);
-    attention.set_descriptor(2820, sums).set_descriptor(2821, sums);
-    attention.set_descriptor(2811, inner).set_integers(2812, {Uid::scores});
-    attention.set_integers(2813, {call.window > 0 ? Uid::windowed : Uid::causal});
-    attention.finalize("attention");
-    const Descriptor& operation = add(std::move(attention));
-    Descriptor graph(functions_, cudnn::graph);
-    graph.set_descriptor(801, operation);
-    if (handle_ != nullptr) graph.set_pointers(800, cudnn::handle_type, {handle_});
-    graph.finalize("the graph");
-    return {std::move(parts), std::move(graph)};
+    return needs_tables() ? cudnn::composite_graph(functions_, handle_, call)
+                          : cudnn::sdpa_graph(functions_, handle_, call);
   }
 
   // The engine that cuDNN's heuristic ranks first for a batch of ordinary size.
@@ -288,9 +214,9 @@ class Cudnn : public AttentionLibrary {
     if (!all.empty()) config.set_descriptors(302, all);
     config.finalize("an engine's configuration");
     const int64_t needed = config.integer(303);
-    if (needed > static_cast<int64_t>(ops::attention_library_bytes)) {
+    if (needed > static_cast<int64_t>(attention_workspace_bytes)) {
       throw_error(ErrorKind::unavailable, "cuDNN: needs {} bytes of workspace; {} are reserved", needed,
-                  ops::attention_library_bytes);
+                  attention_workspace_bytes);
     }
     if (handle_ == nullptr) return;
     Descriptor ready(functions_, cudnn::plan);
@@ -305,6 +231,7 @@ class Cudnn : public AttentionLibrary {
     made.descriptors.push_back(std::move(graph.graph));
   }
 
+  std::vector<std::unique_ptr<SharedLibrary>> companions_;
   std::unique_ptr<SharedLibrary> library_;
   Functions functions_;
   void* handle_ = nullptr;

@@ -16,6 +16,7 @@ using Status = int;  // 0: success
 struct Functions {
   explicit Functions(const SharedLibrary& library) {
     library.bind(GetVersion, "cudnnGetVersion");
+    library.bind(GetCudartVersion, "cudnnGetCudartVersion");
     library.bind(GetLastErrorString, "cudnnGetLastErrorString");
     library.bind(Create, "cudnnCreate");
     library.bind(Destroy, "cudnnDestroy");
@@ -29,6 +30,7 @@ struct Functions {
   }
 
   size_t (*GetVersion)();
+  size_t (*GetCudartVersion)();  // 12090: CUDA 12.9
   void (*GetLastErrorString)(char*, size_t);
   Status (*Create)(void**);
   Status (*Destroy)(void*);
@@ -46,14 +48,20 @@ struct Functions {
 
 // Kinds of descriptors (cudnnBackendDescriptorType_t).
 enum Kind : int {
+  pointwise = 0,
   engine = 2,
   engine_config = 3,
   heuristic = 4,
   plan = 5,
   knob_choice = 7,
+  pointwise_operation = 13,
   graph = 15,
   variant_pack = 16,
   tensor = 17,
+  matmul = 18,
+  matmul_operation = 19,
+  reduction = 21,
+  reduction_operation = 22,
   device_properties = 38,
   sdpa_forward = 41,
   band_mask = 44,
@@ -70,11 +78,12 @@ enum Type : int {
   knob_type_type = 9,
   pointwise_mode_type = 14,
   descriptor_type = 15,
+  reduction_operator_type = 18,
   char_type = 24,
 };
 
 // Data types (cudnnDataType_t).
-enum Data : int { f32 = 0, i32 = 4, bf16 = 9 };
+enum Data : int { f32 = 0, i32 = 4, bf16 = 9, boolean = 11 };
 
 class Descriptor {
  public:

@@ -1,5 +1,19 @@
 // hipBLASLt of ROCm 6 and later (names as in its documentation without `hipblasLt`), declared here so that no ROCm
 // header is needed.
+//
+// How an algorithm adds is read from the name of its solution, since the library has no function for it. A name
+// consists of parameters of Tensile, the generator of its kernels, separated by underscores, each an abbreviation with
+// a value (Tensile's documentation, "Kernel parameters"; names in logs of the library):
+//   GSU<n>     GlobalSplitU: pieces in which a sum is taken; absent where that is an argument of the kernel
+//   GSUA<how>  GlobalSplitUAlgorithm: SB (SingleBuffer): atomic additions to c; MB, MBSK (MultipleBuffer): fp32 sums in
+//              the workspace, added in a fixed order
+//   SK<n>      StreamK: parts of sums by the number of blocks; 0: none
+//   MT<m>x<n>x<k>  MacroTile
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+#include <string_view>
+
 #include "backend/gpu/runtime/blas_lt.h"
 #include "backend/gpu/runtime/library_folders.h"
 
@@ -29,7 +43,11 @@ struct HipblasLt {
       "_ZN13hipblaslt_ext21matmulIsAlgoSupportedEPvP27hipblasLtMatmulDescOpaque_tPKvP29hipblasLtMatrixLayoutOpaque_t"
       "S6_S4_S6_S6_R22_hipblasLtMatmulAlgo_tRm";
 
-  static constexpr std::array<LtPreference, 0> preferences{};
+  // std::string hipblaslt_ext::getSolutionNameFromAlgo(hipblasLtHandle_t, hipblasLtMatmulAlgo_t&), with libstdc++.
+  static constexpr const char* solution_name_name =
+      "_ZN13hipblaslt_ext23getSolutionNameFromAlgoB5cxx11EPvR22_hipblasLtMatmulAlgo_t";
+
+  static constexpr std::array<LtPreference, 0> preferences(bool) { return {}; }
 
   // The names in ROCm 7 and 6.
   static LibraryNames names() {
@@ -39,6 +57,7 @@ struct HipblasLt {
   explicit HipblasLt(const SharedLibrary& library) {
     library.bind(get_version, "hipblasLtGetVersion");
     library.bind(is_supported, is_supported_name);
+    library.bind(solution_name, solution_name_name);
   }
 
   std::string version(const LtFunctions<Algorithm>& lt) const {
@@ -53,19 +72,56 @@ struct HipblasLt {
 
   const char* decline_codes(const Gemm&) const { return ""; }
 
-  // The library does not report it. Without a workspace its kernels have nowhere to store partial sums.
-  bool has_no_split_k(const Algorithm&) const { return true; }
+  LtSum sum(LtHandle handle, const Algorithm& algorithm, size_t workspace_bytes) const {
+    return sum_of(name_of(handle, algorithm), workspace_bytes);
+  }
 
   bool supports(LtHandle handle, LtDescriptor product, LtDescriptor a, LtDescriptor b, LtDescriptor c,
-                const Algorithm& algorithm, size_t& workspace_bytes) const {
+                const Algorithm& algorithm, LtResult<Algorithm>& result) const {
     const float one = 1;
     Algorithm copy = algorithm;  // the library writes to it
-    return is_supported(handle, product, &one, a, b, &one, c, c, copy, workspace_bytes) == 0;
+    return is_supported(handle, product, &one, a, b, &one, c, c, copy, result.workspace_bytes) == 0;
+  }
+
+  void describe(LtHandle handle, const Algorithm& algorithm, MatmulPlan& plan) const {
+    plan.algorithm = name_of(handle, algorithm);
+    plan.tile = parameter(plan.algorithm, "MT").value_or("");
+    plan.split_k = 0;
+    if (const auto pieces = parameter(plan.algorithm, "GSU")) plan.split_k = std::max(1, std::atoi(pieces->data()));
+  }
+
+ private:
+  std::string name_of(LtHandle handle, const Algorithm& algorithm) const {
+    Algorithm copy = algorithm;
+    return solution_name(handle, copy);
+  }
+
+  // The value of a parameter whose abbreviation is followed by a digit; nothing where the name has none.
+  static std::optional<std::string_view> parameter(std::string_view words, std::string_view abbreviation) {
+    while (!words.empty()) {
+      const std::string_view word = words.substr(0, words.find('_'));
+      words.remove_prefix(std::min(words.size(), word.size() + 1));
+      if (!word.starts_with(abbreviation)) continue;
+      const std::string_view value = word.substr(abbreviation.size());
+      if (!value.empty() && value[0] >= '0' && value[0] <= '9') return value;
+    }
+    return std::nullopt;
+  }
+
+  // Where the name does not say the number of pieces, a solution of MultipleBuffer that needs no workspace has one.
+  static LtSum sum_of(std::string_view words, size_t workspace_bytes) {
+    if (words.empty() || parameter(words, "SK").value_or("0") != "0") return LtSum::irreproducible;
+    const std::optional<std::string_view> pieces = parameter(words, "GSU");
+    if (pieces == "0" || pieces == "1") return LtSum::whole;
+    const bool with_buffers = words.find("_GSUAMB") != std::string_view::npos;
+    if (with_buffers) return pieces || workspace_bytes > 0 ? LtSum::split : LtSum::whole;
+    return pieces || words.find("_GSUASB") != std::string_view::npos ? LtSum::irreproducible : LtSum::whole;
   }
 
   LtStatus (*get_version)(LtHandle, int*);
   LtStatus (*is_supported)(LtHandle, LtDescriptor, const void*, LtDescriptor, LtDescriptor, const void*, LtDescriptor,
                            LtDescriptor, Algorithm&, size_t&);
+  std::string (*solution_name)(LtHandle, Algorithm&);
 };
 
 }  // namespace

@@ -2,6 +2,9 @@
 // kernels: cuDNN's is either not deterministic or needs memory that is quadratic in the length of every sequence.
 #include "ops/attention.h"
 
+#include <fmt/format.h>
+
+#include "backend/gpu/attention/sequence_tables.h"
 #include "backend/gpu/launch.h"
 #include "backend/gpu/ops.h"
 #include "backend/gpu/runtime/attention_library.h"
@@ -17,6 +20,8 @@ using ops::Context;
 // blocks for the whole pack are launched for each sequence, and more sequences mean more idle blocks. The limit is an
 // estimate, not measured.
 constexpr int64_t max_sequences = 16;
+constexpr size_t table_bytes = sizeof(int32_t) * (max_sequences + 1);
+static_assert(attention_workspace_bytes + 3 * (table_bytes + Arena::alignment) <= ops::attention_library_bytes);
 
 PackedAttention call_of(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
                         const Tensor& offsets, const ops::AttentionAttributes& attributes) {
@@ -40,13 +45,28 @@ void run(Context& context, const Tensor& out, const Tensor& lse, const Tensor& q
   GpuDevice& device = device_of(context);
   AttentionLibrary& library = device.attention_library();
   const Arena::Scope scope(context.scratch);
-  void* const workspace = context.scratch.allocate_bytes(ops::attention_library_bytes);
-  device.run_in_library(
-      "cuDNN", [&](void* stream) { library.run(call_of(out, lse, q, k, v, offsets, attributes), workspace, stream); });
+  PackedAttention call = call_of(out, lse, q, k, v, offsets, attributes);
+  void* const workspace = context.scratch.allocate_bytes(attention_workspace_bytes);
+  if (library.needs_tables()) {
+    const auto table = [&] { return static_cast<int32_t*>(context.scratch.allocate_bytes(table_bytes)); };
+    const SequenceTables tables{.offsets = call.offsets,
+                                .lengths = table(),
+                                .q_offsets = table(),
+                                .kv_offsets = table(),
+                                .sequences = call.sequences,
+                                .q_row = call.heads * call.d,
+                                .kv_row = call.kv_heads * call.d};
+    assign_sequence_tables(context, tables);
+    call.lengths = tables.lengths;
+    call.q_offsets = tables.q_offsets;
+    call.kv_offsets = tables.kv_offsets;
+  }
+  device.run_in_library("cuDNN", [&](void* stream) { library.run(call, workspace, stream); });
 }
 
-bool decline(const Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
-             const Tensor& v, const Tensor& offsets, ops::AttentionAttributes attributes, ops::Refusal refuse) {
+bool has_reason(const Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
+                const Tensor& v, const Tensor& offsets, const ops::AttentionAttributes& attributes,
+                ops::Refusal refuse) {
   if (context.device.arch() != "sm_90") return refuse("supports sm_90 only");
   if (q.dtype != DType::bf16) return refuse("supports bf16 only");
   if (attributes.first_key) return refuse("does not support keys of a part of the tokens");
@@ -58,11 +78,20 @@ bool decline(const Context& context, const Tensor& out, const Tensor& lse, const
   const PackedAttention call = call_of(out, lse, q, k, v, offsets, attributes);
   if (call.tokens == 0 || call.sequences == 0) return refuse("the batch is empty");
   if (call.sequences > max_sequences) {
-    return refuse("{} sequences are more than {}: each launches the blocks of the whole pack", call.sequences,
-                  max_sequences);
+    return refuse("more than {} sequences: each launches the blocks of the whole pack", max_sequences);
   }
   const std::string_view reason = device_of(context).attention_library().decline(call);
   return !reason.empty() && refuse("{}", reason);
+}
+
+bool decline(const Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
+             const Tensor& v, const Tensor& offsets, ops::AttentionAttributes attributes, ops::Refusal refuse) {
+  GpuDevice& device = device_of(context);
+  if (!device.logs()) return has_reason(context, out, lse, q, k, v, offsets, attributes, refuse);
+  std::string reason;
+  if (!has_reason(context, out, lse, q, k, v, offsets, attributes, ops::Refusal(reason))) return false;
+  device.log_once(fmt::format("{}: our kernels run attention, not cudnn: {}", device.name(), reason));
+  return refuse("{}", reason);
 }
 
 }  // namespace

@@ -1,10 +1,15 @@
 // Gemms by the vendor's library, where it supports them.
+#include <fmt/format.h>
+
+#include <memory>
+
 #include "backend/gpu/gemm/gemm_ops.h"
 #include "backend/gpu/launch.h"
 #include "backend/gpu/ops.h"
 #include "backend/gpu/runtime/matmul_library.h"
 #include "base/error.h"
 #include "ops/linear_fp8.h"
+#include "ops/matmul_bytes.h"
 #include "tensor/fp8.h"
 
 namespace ingot::gpu {
@@ -12,18 +17,42 @@ namespace {
 
 using ops::Context;
 
+static_assert(ops::matmul_library_bytes >= matmul_workspace_bytes + matmul_workspace_alignment);
+
 const char* library_name(DeviceKind kind) { return kind == DeviceKind::cuda ? "cublaslt" : "hipblaslt"; }
+
+// `bytes` of scratch, aligned for a library; null for 0.
+void* allocate_workspace(Arena& scratch, size_t bytes) {
+  if (bytes == 0) return nullptr;
+  size_t room = bytes + matmul_workspace_alignment;
+  void* data = scratch.allocate_bytes(room);
+  return std::align(matmul_workspace_alignment, bytes, data, room);
+}
 
 void multiply(Context& context, const Gemm& product) {
   GpuDevice& device = device_of(context);
   MatmulLibrary& library = device.matmul_library();
+  const Arena::Scope scope(context.scratch);
+  const bool has_room = context.scratch.capacity() - context.scratch.used() >= ops::matmul_library_bytes;
+  void* const workspace = allocate_workspace(context.scratch, library.workspace_bytes(product, has_room));
   device.run_in_library(device.kind() == DeviceKind::cuda ? "cuBLASLt" : "hipBLASLt",
-                        [&](void* stream) { library.multiply(product, stream); });
+                        [&](void* stream) { library.multiply(product, has_room, workspace, stream); });
 }
 
 bool decline(const Context& context, const Gemm& product, ops::Refusal refuse) {
-  const std::string_view reason = device_of(context).matmul_library().decline(product);
-  return !reason.empty() && refuse("{}", reason);
+  GpuDevice& device = device_of(context);
+  MatmulLibrary& library = device.matmul_library();
+  const std::string_view reason = library.decline(product);
+  if (reason.empty()) return false;
+  if (device.logs() && product.m > 0) {
+    const std::string call =
+        library.is_absent() ? "gemms"
+                            : fmt::format("gemms of {} with n {} and k {}",
+                                          product.in == DType::u8 ? "fp8" : name(product.in), product.n, product.k);
+    device.log_once(
+        fmt::format("{}: our kernels run {}, not {}: {}", device.name(), call, library_name(device.kind()), reason));
+  }
+  return refuse("{}", reason);
 }
 
 // Whether the library declines the gemms with a weight's first and last slice of rows; the slices between are like the
@@ -45,8 +74,9 @@ bool decline_matmul(const Context& context, const Tensor& c, const Tensor& a, co
 
 bool decline_linear(const Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
                     ops::LinearAttributes attributes, ops::Refusal refuse) {
-  return decline_slices(context, weight, x.dtype, refuse,
-                        [&](WeightRows slice) { return linear_gemm(y, x, weight, slice, addend_of(y, attributes)); });
+  return decline_slices(context, weight, x.dtype, refuse, [&](WeightRows slice) {
+    return linear_gemm(y, x, weight, slice, addend_of(y, attributes), attributes.invariance);
+  });
 }
 
 bool decline_linear_backward_input(const Context& context, const Tensor& dx, const Tensor& dy, const Weight& weight,
@@ -57,7 +87,7 @@ bool decline_linear_backward_input(const Context& context, const Tensor& dx, con
     sums.dtype = DType::f32;
   }
   return decline_slices(context, weight, dy.dtype, refuse, [&](WeightRows slice) {
-    return input_gradient_gemm(sums, dy, weight, slice, attributes.accumulate);
+    return input_gradient_gemm(sums, dy, weight, slice, attributes.accumulate, attributes.invariance);
   });
 }
 
@@ -78,7 +108,8 @@ Gemm fp8_product(const Context& context, const Tensor& y, const Weight& x, const
           .addend = addend_of(y, attributes),
           .in = DType::u8,
           .out = y.dtype,
-          .fnuz = context.device.arch() == "gfx942"};
+          .fnuz = context.device.arch() == "gfx942",
+          .invariance = attributes.invariance};
 }
 
 void run_linear_fp8(Context& context, const Tensor& y, const Weight& x, const Weight& weight,

@@ -92,17 +92,22 @@ inline bool fits(const Matrix& a, bool transpose_a, const Matrix& b, bool transp
 }
 
 // Element (i, j) of the product is multiplied by a_scales[i] b_scales[j] (outer-vector scales) unless they are null.
+// Sums are taken in `pieces`, each of which adds up every pieces-th term.
 inline void multiply(float alpha, const Matrix& a, const void* a_data, bool transpose_a, const Matrix& b,
                      const void* b_data, bool transpose_b, float beta, const Matrix& c, const void* c_data,
-                     const Matrix& d, void* d_data, const float* a_scales = nullptr, const float* b_scales = nullptr) {
+                     const Matrix& d, void* d_data, const float* a_scales, const float* b_scales, uint64_t pieces) {
   const uint64_t k = transpose_a ? a.rows : a.columns;
   for (uint64_t column = 0; column < d.columns; ++column) {
     for (uint64_t row = 0; row < d.rows; ++row) {
       float sum = 0;
-      for (uint64_t i = 0; i < k; ++i) {
-        const float left = transpose_a ? element(a, a_data, i, row) : element(a, a_data, row, i);
-        const float right = transpose_b ? element(b, b_data, column, i) : element(b, b_data, i, column);
-        sum += left * right;
+      for (uint64_t piece = 0; piece < pieces; ++piece) {
+        float partial = 0;
+        for (uint64_t i = piece; i < k; i += pieces) {
+          const float left = transpose_a ? element(a, a_data, i, row) : element(a, a_data, row, i);
+          const float right = transpose_b ? element(b, b_data, column, i) : element(b, b_data, i, column);
+          partial += left * right;
+        }
+        sum += partial;
       }
       if (a_scales != nullptr) sum *= a_scales[row];
       if (b_scales != nullptr) sum *= b_scales[column];
@@ -115,5 +120,14 @@ inline void multiply(float alpha, const Matrix& a, const void* a_data, bool tran
 // Whether every leading dimension and pointer is a multiple of 16 bytes.
 inline bool aligned(const Matrix& matrix) { return static_cast<uint64_t>(matrix.ld) * bytes_of(matrix.type) % 16 == 0; }
 inline bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+
+// Whether a gemm that needs `needed` bytes of workspace was given them, aligned to 256 bytes, and none where it needs
+// none. Overwrites the workspace.
+inline bool takes_workspace(size_t needed, void* workspace, size_t bytes) {
+  if (needed == 0) return workspace == nullptr && bytes == 0;
+  if (bytes < needed || workspace == nullptr || reinterpret_cast<uintptr_t>(workspace) % 256 != 0) return false;
+  std::memset(workspace, 0xff, bytes);
+  return true;
+}
 
 }  // namespace fake

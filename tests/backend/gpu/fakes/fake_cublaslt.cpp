@@ -1,5 +1,7 @@
-// A cuBLASLt that multiplies on the host. Its heuristic returns algorithms that callers must reject: 1 uses split-K, 2
-// needs a workspace, 3 requires at least 16 rows. Algorithm 4 is usable. For k = 56 there is none.
+// A cuBLASLt that multiplies on the host. Its heuristic returns algorithms that callers must reject: 1 adds partial
+// sums in the result, 2 needs a workspace whatever it was offered, 3 requires at least 16 rows. Algorithm 4 is usable.
+// Where split-K is allowed, it first returns 5, which rounds partial sums to the result's type, and 6, which has them
+// in the workspace, in fp32, and is usable. For k = 56 there is none.
 #include "tests/backend/gpu/fakes/fake_blas_lt.h"
 
 namespace {
@@ -7,6 +9,11 @@ namespace {
 constexpr int success = 0;
 constexpr int invalid_value = 7;
 constexpr int not_supported = 15;
+
+// cublasLtReductionScheme_t: INPLACE, COMPUTE_TYPE, OUTPUT_TYPE
+constexpr uint32_t in_place = 1;
+constexpr uint32_t fp32_sums = 2;
+constexpr uint32_t rounded_sums = 4;
 
 struct Algorithm {
   uint64_t data[8];
@@ -18,6 +25,12 @@ struct Result {
   float waves;
   int reserved[4];
 };
+
+uint32_t pieces_of(const Algorithm& algorithm) { return algorithm.data[0] == 1 || algorithm.data[0] >= 5 ? 4 : 1; }
+size_t workspace_of(const Algorithm& algorithm, const fake::Matrix& d) {
+  if (algorithm.data[0] == 6) return pieces_of(algorithm) * d.rows * d.columns * sizeof(float);
+  return algorithm.data[0] == 2 ? 1024 : 0;
+}
 
 bool transposes(const fake::Product& product, int attribute) {
   const auto at = product.attributes.find(attribute);
@@ -86,27 +99,34 @@ EXPORT int cublasLtMatmulAlgoGetHeuristic(void*, fake::Product* product, fake::M
   *returned = 0;
   const bool transpose_a = transposes(*product, 3);
   if (!fake::fits(*a, transpose_a, *b, transposes(*product, 4), *c, *d)) return invalid_value;
-  // The caller must have requested no workspace, no split-K and 16-byte alignment.
-  if (preference->attributes.at(1) != 0 || preference->attributes.at(3) != 0) return not_supported;
+  // The caller must have requested 16-byte alignment, and either no split-K or sums in the compute type.
+  const uint64_t max_workspace = preference->attributes.at(1);
+  const uint64_t schemes = preference->attributes.at(3);
+  if (schemes == 0 ? max_workspace != 0 : schemes != fp32_sums) return not_supported;
   for (const int attribute : {5, 6, 7, 8}) {
     if (preference->attributes.at(attribute) != 16) return not_supported;
   }
   if ((transpose_a ? a->rows : a->columns) == 56 || !scales_fit(*product, *a, *b, *d)) return not_supported;
-  for (uint64_t id = 1; id <= 4 && *returned < asked; ++id) {
+  for (const uint64_t id : {5, 6, 1, 2, 3, 4}) {
+    const Algorithm algorithm{{id}};
+    if (*returned == asked || (id >= 5 && schemes == 0) || (id == 6 && workspace_of(algorithm, *d) > max_workspace))
+      continue;
     Result& result = results[(*returned)++];
     result = {};
-    result.algorithm.data[0] = id;
-    result.workspace_bytes = id == 2 ? 1024 : 0;
+    result.algorithm = algorithm;
+    result.workspace_bytes = workspace_of(algorithm, *d);
   }
   return success;
 }
 
 EXPORT int cublasLtMatmulAlgoConfigGetAttribute(const Algorithm* algorithm, int attribute, void* value, size_t bytes,
                                                 size_t* written) {
-  if (bytes != 4 || (attribute != 2 && attribute != 3)) return invalid_value;
-  const uint32_t pieces = algorithm->data[0] == 1 ? 4 : 1;
-  const uint32_t scheme = algorithm->data[0] == 1 ? 2 : 0;
-  std::memcpy(value, attribute == 2 ? &pieces : &scheme, bytes);
+  const auto id = static_cast<uint32_t>(algorithm->data[0]);
+  const uint32_t scheme = id == 1 ? in_place : id == 5 ? rounded_sums : id == 6 ? fp32_sums : 0;
+  // ID, TILE_ID (128x256), SPLITK_NUM, REDUCTION_SCHEME, STAGES_ID.
+  const std::map<int, uint32_t> values{{0, id}, {1, 23}, {2, pieces_of(*algorithm)}, {3, scheme}, {6, 35}};
+  if (bytes != 4 || values.count(attribute) == 0) return invalid_value;
+  std::memcpy(value, &values.at(attribute), bytes);
   *written = bytes;
   return success;
 }
@@ -119,7 +139,8 @@ EXPORT int cublasLtMatmulAlgoCheck(void*, fake::Product* product, fake::Matrix* 
   }
   if (algorithm->data[0] == 3 && d->columns < 16) return not_supported;
   *result = {};
-  result->workspace_bytes = algorithm->data[0] == 2 ? 1024 : 0;
+  result->workspace_bytes = workspace_of(*algorithm, *d);
+  result->waves = 1.5F;
   return success;
 }
 
@@ -130,13 +151,16 @@ EXPORT int cublasLtMatmul(void*, fake::Product* product, const float* alpha, con
   const bool transpose_a = transposes(*product, 3);
   const bool transpose_b = transposes(*product, 4);
   if (!fake::fits(*a, transpose_a, *b, transpose_b, *c, *d)) return invalid_value;
-  if (algorithm->data[0] != 4 || workspace != nullptr || workspace_bytes != 0) return not_supported;
+  const uint64_t id = algorithm->data[0];
+  if (id != 4 && id != 6 && (id != 3 || d->columns < 16)) return not_supported;
+  if (!fake::takes_workspace(workspace_of(*algorithm, *d), workspace, workspace_bytes)) return invalid_value;
   for (const void* data : {a_data, b_data, c_data, static_cast<const void*>(d_data)}) {
     if (!fake::aligned(data)) return invalid_value;
   }
   if (!scales_fit(*product, *a, *b, *d)) return invalid_value;
   const bool codes = a->type == fake::e4m3;
   fake::multiply(*alpha, *a, a_data, transpose_a, *b, b_data, transpose_b, *beta, *c, c_data, *d, d_data,
-                 codes ? product->scales.at(17) : nullptr, codes ? product->scales.at(18) : nullptr);
+                 codes ? product->scales.at(17) : nullptr, codes ? product->scales.at(18) : nullptr,
+                 pieces_of(*algorithm));
   return success;
 }

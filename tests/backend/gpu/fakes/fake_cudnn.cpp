@@ -1,13 +1,17 @@
-// A cuDNN whose descriptors store their attributes. Its only operation, attention, is computed on the host from the
-// attributes: ragged offsets, sequence lengths, and masks from the inner graph. Written from the documentation of the
-// backend API, not from our binding. Its engine supports head sizes up to 128.
+// A cuDNN whose descriptors store their attributes. The operation SDPA is computed on the host from the attributes:
+// ragged offsets, sequence lengths, and masks from the inner graph; gemms, pointwise operations and reductions one
+// after another. Written from the documentation of the backend API, not from our binding. Its engine supports head
+// sizes up to 128. INGOT_FAKE_CUDNN_VERSION is its version, 92803 by default; SDPA exists as in that version.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -19,6 +23,7 @@ constexpr int not_supported = 3000;
 constexpr int64_t workspace_bytes = 17408;
 
 enum Kind {
+  pointwise_kind = 0,
   engine = 2,
   config = 3,
   heuristic = 4,
@@ -27,6 +32,9 @@ enum Kind {
   graph = 15,
   pack = 16,
   tensor = 17,
+  pointwise = 13,
+  matmul = 19,
+  reduction = 22,
   sdpa = 41,
   band = 44
 };
@@ -157,6 +165,184 @@ void attend(const Node& operation, const Data& data) {
   }
 }
 
+// The operations of a graph without SDPA, one after another. Tensors inside it are arrays of [sequences, heads, rows,
+// columns]; a dimension of 1 is broadcast.
+class Operations {
+ public:
+  explicit Operations(const Data& data) : data_(data) {}
+
+  void run(const Node& operation) {
+    switch (operation.kind) {
+      case matmul: return multiply(operation);
+      case pointwise: return map(operation);
+      case reduction: return reduce(operation);
+      default: throw std::runtime_error("no such operation");
+    }
+  }
+
+ private:
+  static constexpr int bf16 = 9;
+  using Place = std::array<int64_t, 4>;
+
+  struct View {
+    int type;
+    int64_t id;
+    Place shape, strides;
+    Place steps{};                    // the strides, 0 where a dimension is broadcast
+    void* data = nullptr;             // null inside the graph
+    const int32_t* begins = nullptr;  // where sequences begin, in elements; null: by the strides
+    const double* values = nullptr;   // inside the graph
+  };
+
+  static Place four(const Node& node, int attribute) {
+    Place values{};
+    std::ranges::copy(node.all<int64_t>(attribute), values.begin());
+    return values;
+  }
+  View view(const Node& node) const {
+    View made{node.one<int>(901), node.one<int64_t>(906), four(node, 902), four(node, 903)};
+    for (size_t axis = 0; axis < 4; ++axis) made.steps[axis] = made.shape[axis] == 1 ? 0 : made.strides[axis];
+    if (node.has(907)) {
+      const auto found = inner_.find(made.id);
+      if (found != inner_.end()) made.values = found->second.data();
+      return made;
+    }
+    made.data = data_.of(node);
+    if (node.has(913)) made.begins = static_cast<const int32_t*>(data_.of(node.node(913)));
+    return made;
+  }
+
+  static double at(const View& of, const Place& place) {
+    const auto& [s, h, i, j] = place;
+    const int64_t begin = of.begins != nullptr ? of.begins[s] : s * of.steps[0];
+    const int64_t offset = begin + h * of.steps[1] + i * of.steps[2] + j * of.steps[3];
+    if (of.data == nullptr) return of.values[offset];
+    if (of.type == bf16) return static_cast<double>(value_of(static_cast<const uint16_t*>(of.data)[offset]));
+    return of.type == 4 ? static_cast<const int32_t*>(of.data)[offset]
+                        : static_cast<double>(static_cast<const float*>(of.data)[offset]);
+  }
+
+  // Assigns value(place) to every element; of a tensor in memory, to the rows that its sequences have.
+  template <class Value>
+  void assign(const Node& node, Value value) {
+    const View to = view(node);
+    std::vector<double> values;
+    if (to.data == nullptr) values.reserve(static_cast<size_t>(to.shape[0] * to.strides[0]));
+    for (int64_t s = 0; s < to.shape[0]; ++s) {
+      const int64_t rows = to.data == nullptr ? to.shape[2] : (to.begins[s + 1] - to.begins[s]) / to.strides[2];
+      for (int64_t h = 0; h < to.shape[1]; ++h) {
+        for (int64_t i = 0; i < rows; ++i) {
+          for (int64_t j = 0; j < to.shape[3]; ++j) {
+            const auto result = static_cast<float>(value({s, h, i, j}));
+            if (to.data == nullptr) {
+              values.push_back(static_cast<double>(to.type == bf16 ? value_of(rounded(result)) : result));
+              continue;
+            }
+            const int64_t offset = to.begins[s] + h * to.strides[1] + i * to.strides[2] + j * to.strides[3];
+            if (to.type == bf16) {
+              static_cast<uint16_t*>(to.data)[offset] = rounded(result);
+            } else {
+              static_cast<float*>(to.data)[offset] = result;
+            }
+          }
+        }
+      }
+    }
+    if (to.data == nullptr) inner_[to.id] = std::move(values);
+  }
+
+  // Beyond the sizes of a sequence (overrides) elements are 0.
+  void multiply(const Node& operation) {
+    const View a = view(operation.node(1520)), b = view(operation.node(1521));
+    const Node& c = operation.node(1522);
+    const int64_t group = four(c, 902)[1] / b.shape[1];
+    const auto sizes = [&](int attribute, int64_t whole) {
+      std::vector<int64_t> all(static_cast<size_t>(a.shape[0]), whole);
+      if (!operation.has(attribute)) return all;
+      const View given = view(operation.node(attribute));
+      for (size_t s = 0; s < all.size(); ++s)
+        all[s] = static_cast<int64_t>(at(given, {static_cast<int64_t>(s), 0, 0, 0}));
+      return all;
+    };
+    const auto m = sizes(1525, a.shape[2]), n = sizes(1526, b.shape[3]), depth = sizes(1527, a.shape[3]);
+    // Rows of a and columns of b, one after another.
+    const int64_t k_all = a.shape[3];
+    const auto lines = [&](const View& of, int64_t count, const std::vector<int64_t>& real, bool columns) {
+      std::vector<double> all(static_cast<size_t>(of.shape[0] * of.shape[1] * count * k_all));
+      for (int64_t s = 0, to = 0; s < of.shape[0]; ++s) {
+        const auto sequence = static_cast<size_t>(s);
+        for (int64_t line = 0; line < of.shape[1] * count; ++line, to += k_all) {
+          const int64_t h = line / count, i = line % count;
+          for (int64_t k = 0; i < real[sequence] && k < depth[sequence]; ++k)
+            all[static_cast<size_t>(to + k)] = columns ? at(of, {s, h, k, i}) : at(of, {s, h, i, k});
+        }
+      }
+      return all;
+    };
+    const std::vector<double> left = lines(a, a.shape[2], m, false), right = lines(b, b.shape[3], n, true);
+    assign(c, [&](const Place& place) {
+      const auto [s, h, i, j] = place;
+      const double* x = left.data() + ((s * a.shape[1] + h) * a.shape[2] + i) * k_all;
+      const double* y = right.data() + ((s * b.shape[1] + h / group) * b.shape[3] + j) * k_all;
+      double sum = 0;
+      for (int64_t k = 0; k < depth[static_cast<size_t>(s)]; ++k) sum += x[k] * y[k];
+      return sum;
+    });
+  }
+
+  void map(const Node& operation) {
+    const Node& kind = operation.node(750);
+    const int mode = kind.one<int>(0);
+    if (mode == 501) {
+      const auto axis = static_cast<size_t>(kind.one<int64_t>(9));
+      return assign(operation.node(753), [&](const Place& place) { return static_cast<double>(place.at(axis)); });
+    }
+    const auto operand = [&](int attribute) {
+      return view(operation.node(operation.has(attribute) ? attribute : 751));
+    };
+    const View x_view = operand(751), b_view = operand(752), t_view = operand(758);
+    assign(operation.node(753), [&](const Place& place) {
+      const double x = at(x_view, place), b = at(b_view, place);
+      switch (mode) {
+        case 0: return x + b;
+        case 1: return x * b;
+        case 6: return x / b;
+        case 9: return x - b;
+        case 13: return std::exp(x);
+        case 15: return std::log(x);
+        case 302: return x > b ? 1.0 : 0.0;
+        case 303: return x >= b ? 1.0 : 0.0;
+        case 304: return x < b ? 1.0 : 0.0;
+        case 400: return x != 0 && b != 0 ? 1.0 : 0.0;
+        case 601: return at(t_view, place) != 0 ? x : b;
+        default: throw std::runtime_error("no such pointwise mode");
+      }
+    });
+  }
+
+  void reduce(const Node& operation) {
+    const View x = view(operation.node(1610));
+    const bool maximum = operation.node(1612).one<int>(1600) == 3;
+    assign(operation.node(1611), [&](const Place& place) {
+      const auto [s, h, i, unused] = place;
+      double result = at(x, {s, h, i, 0});
+      for (int64_t j = 1; j < x.shape[3]; ++j) {
+        const double value = at(x, {s, h, i, j});
+        result = maximum ? std::max(result, value) : result + value;
+      }
+      return result;
+    });
+  }
+
+  const Data& data_;
+  std::map<int64_t, std::vector<double>> inner_;  // by unique id
+};
+
+size_t version() {
+  const char* set = std::getenv("INGOT_FAKE_CUDNN_VERSION");
+  return set != nullptr ? static_cast<size_t>(std::atoi(set)) : 92803;
+}
+
 int refuse(int status, const char* why) {
   last_error = why;
   return status;
@@ -166,7 +352,8 @@ int refuse(int status, const char* why) {
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-EXPORT size_t cudnnGetVersion() { return 92803; }
+EXPORT size_t cudnnGetVersion() { return version(); }
+EXPORT size_t cudnnGetCudartVersion() { return 12090; }
 EXPORT void cudnnGetLastErrorString(char* text, size_t bytes) {
   std::strncpy(text, last_error.c_str(), bytes - 1);
   text[bytes - 1] = '\0';
@@ -196,6 +383,16 @@ EXPORT int cudnnBackendSetAttribute(Node* node, int attribute, int type, int64_t
   return success;
 }
 EXPORT int cudnnBackendFinalize(Node* node) {
+  if ((node->kind == sdpa || node->kind == band) && version() < 92400)
+    return refuse(not_supported, "no such operation in this version");
+  if (node->kind == pointwise) {
+    // Comparisons are computed as booleans (11), and indices as integers (4).
+    const Node& kind = node->node(750);
+    const int mode = kind.one<int>(0), compute = kind.one<int>(1);
+    const int wanted = mode >= 300 && mode <= 400 ? 11 : mode == 501 ? 4 : compute;
+    if (compute != wanted || (wanted != 0 && node->node(753).one<int>(901) != wanted))
+      return refuse(bad_param, "a pointwise operation in another type than its result");
+  }
   if (node->kind == sdpa) {
     for (const int attribute_id : {2800, 2801, 2802, 2803, 2805, 2811, 2812, 2813, 2820, 2821}) {
       if (!node->has(attribute_id)) return refuse(bad_param, "attention lacks an attribute");
@@ -215,7 +412,8 @@ EXPORT int cudnnBackendGetAttribute(const Node* node, int attribute, int, int64_
   *returned = 0;
   if (node->kind == heuristic && attribute == 202) {
     const Node& operation = operation_of(node->node(201));
-    if (operation.kind != sdpa || operation.node(2800).all<int64_t>(902)[3] > 128 || count < 1) return success;
+    if ((operation.kind != sdpa && operation.kind != matmul) || count < 1) return success;
+    if (operation.node(operation.kind == sdpa ? 2800 : 1520).all<int64_t>(902)[3] > 128) return success;
     Node* made = static_cast<Node**>(values)[0];
     made->attributes = {{201, node->attributes.at(201)}};
     *returned = 1;
@@ -256,6 +454,11 @@ EXPORT int cudnnBackendExecute(void* handle, const Node* ready, const Node* give
   const auto ids = given->all<int64_t>(1000);
   const auto pointers = given->all<void*>(1001);
   for (size_t i = 0; i < ids.size(); ++i) data.pointers[ids[i]] = pointers.at(i);
-  attend(operation_of(inner), data);
+  if (operation_of(inner).kind == sdpa) {
+    attend(operation_of(inner), data);
+    return success;
+  }
+  Operations operations(data);
+  for (const Node* operation : inner.all<const Node*>(801)) operations.run(*operation);
   return success;
 }

@@ -1,5 +1,8 @@
-// A hipBLASLt that multiplies on the host. Of its algorithms, 1 needs a workspace for large matrices, 2 requires at
-// least 16 rows, and 3 is usable. For k = 56 there is none.
+// A hipBLASLt that multiplies on the host. Its heuristic returns algorithms that callers must reject: 4 adds partial
+// sums to the result by atomic operations, 5 is of StreamK. 1 splits sums of results with more than 64 elements and
+// then needs a workspace; 2 requires at least 16 rows; 3 is usable for everything. For k = 56 there is none.
+#include <string>
+
 #include "tests/backend/gpu/fakes/fake_blas_lt.h"
 
 namespace {
@@ -45,6 +48,12 @@ struct Result {
   float waves;
   int reserved[4];
 };
+
+namespace {
+size_t workspace_of(const Algorithm& algorithm, const Matrix& d) {
+  return algorithm.data[0] == 1 && d.rows * d.columns > 64 ? 4096 : 0;
+}
+}  // namespace
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -102,12 +111,15 @@ EXPORT int hipblasLtMatmulAlgoGetHeuristic(void*, Product* product, Matrix* a, M
   *returned = 0;
   const bool transpose_a = transposes(*product, 0);
   if (!fake::fits(*a, transpose_a, *b, transposes(*product, 1), *c, *d)) return invalid_value;
-  if (preference->attributes.at(1) != 0 || (transpose_a ? a->rows : a->columns) == 56) return not_supported;
+  if ((transpose_a ? a->rows : a->columns) == 56) return not_supported;
   if (!scales_fit(*product, *a, *b)) return not_supported;
-  for (uint8_t id = 1; id <= 3 && *returned < requested; ++id) {
+  for (const uint8_t id : std::initializer_list<uint8_t>{4, 5, 1, 2, 3}) {
+    const Algorithm algorithm{{id}, preference->attributes.at(1)};
+    if (*returned == requested || workspace_of(algorithm, *d) > algorithm.max_workspace_bytes) continue;
     Result& result = results[(*returned)++];
     result = {};
-    result.algorithm.data[0] = id;
+    result.algorithm = algorithm;
+    result.workspace_bytes = workspace_of(algorithm, *d);
   }
   return success;
 }
@@ -119,11 +131,14 @@ EXPORT int hipblasLtMatmul(void*, Product* product, const float* alpha, const vo
   const bool transpose_a = transposes(*product, 0);
   const bool transpose_b = transposes(*product, 1);
   if (!fake::fits(*a, transpose_a, *b, transpose_b, *c, *d)) return invalid_value;
-  if (algorithm->data[0] != 3 || workspace != nullptr || workspace_bytes != 0) return not_supported;
+  const uint8_t id = algorithm->data[0];
+  if (id != 3 && id != 1 && (id != 2 || d->columns < 16)) return not_supported;
+  const size_t needed = workspace_of(*algorithm, *d);
+  if (!fake::takes_workspace(needed, workspace, workspace_bytes)) return invalid_value;
   if (!scales_fit(*product, *a, *b)) return invalid_value;
   const bool codes = fake::is_fp8(a->type);
   fake::multiply(*alpha, *a, a_data, transpose_a, *b, b_data, transpose_b, *beta, *c, c_data, *d, d_data,
-                 codes ? product->scales.at(5) : nullptr, codes ? product->scales.at(6) : nullptr);
+                 codes ? product->scales.at(5) : nullptr, codes ? product->scales.at(6) : nullptr, needed > 0 ? 4 : 1);
   return success;
 }
 
@@ -140,8 +155,20 @@ matmulIsAlgoSupported(void*, hipblasLtMatmulDescOpaque_t* product, const void*, 
     if (!fake::aligned(*matrix)) return static_cast<hipblasStatus_t>(not_supported);
   }
   if (algorithm.data[0] == 2 && d->columns < 16) return static_cast<hipblasStatus_t>(not_supported);
-  workspace_bytes = algorithm.data[0] == 1 && d->columns > 1000 ? 4096 : 0;
+  workspace_bytes = workspace_of(algorithm, *d);
   algorithm.data[1] = 0xff;  // the library, too, writes to this field
   return static_cast<hipblasStatus_t>(success);
+}
+
+// As the library names its solutions: Tensile's parameters, shortened here.
+__attribute__((visibility("default"))) std::string getSolutionNameFromAlgo(void* handle,
+                                                                           _hipblasLtMatmulAlgo_t& algorithm) {
+  static const char* const names[] = {"",
+                                      "Cijk_Alik_Bljk_BBS_BH_UserArgs_MT256x128x64_MI16x16x1_GSUAMBSK_SK0_SKXCCM0",
+                                      "Cijk_Alik_Bljk_BBS_BH_UserArgs_MT128x128x64_MI16x16x1_GSU1_GSUASB_GSUC0_SK0",
+                                      "Cijk_Alik_Bljk_BBS_BH_UserArgs_MT128x96x32_MI16x16x1_GSU1_GSUAMB_GSUC0_SK0",
+                                      "Cijk_Alik_Bljk_BBS_BH_UserArgs_MT32x32x64_MI16x16x1_GSU4_GSUASB_GSUC0_SK0",
+                                      "Cijk_Alik_Bljk_BBS_BH_UserArgs_MT256x256x64_MI16x16x1_GSU0_SK3_SKFTR0"};
+  return handle == nullptr ? "" : names[algorithm.data[0]];
 }
 }  // namespace hipblaslt_ext

@@ -1,6 +1,8 @@
+#include "backend/gpu/gpu_device.h"
+
 #include <algorithm>
 
-#include "backend/gpu/gpu_device.h"
+#include "base/log.h"
 
 namespace ingot::gpu {
 
@@ -11,6 +13,10 @@ OpLabel::OpLabel(const char* op, std::span<const Operand> operands) : op_(op) {
 
 std::string OpLabel::text() const {
   return op_ == nullptr ? "no op" : ingot::call_text(op_, std::span(operands_).first(count_));
+}
+
+void GpuDevice::log_once(const std::string& line) {
+  if (log_ != nullptr && logged_.insert(line).second) log_->info("{}", line);
 }
 
 }  // namespace ingot::gpu
