@@ -79,11 +79,12 @@ int Replay::report(const Output& output, const runs::Replay& replay) const {
   const std::string range = steps.size() == 1 ? fmt::format("step {}", steps.back().step)
                                               : fmt::format("steps {} to {}", steps.front().step, steps.back().step);
   if (agrees) {
-    output.print(fmt::format("{}: {} {}{}\n", run_, range,
-                             bitwise ? "reproduced, bit for bit"
-                                     : "reproduced, to rounding: the run was on another kind of device, or on "
-                                       "several ranks with determinism: fast",
-                             differ ? "; the checkpoint's weights and optimizer state match too" : ""));
+    output.print(fmt::format(
+        "{}: {} {}{}\n", run_, range,
+        bitwise ? "reproduced, bit for bit"
+                : "reproduced, to rounding: the run was on another kind of device or, with determinism: fast, "
+                  "on several ranks or with another micro-batch",
+        differ ? "; the checkpoint's weights and optimizer state match too" : ""));
     return 0;
   }
   if (first != nullptr) {

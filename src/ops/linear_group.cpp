@@ -23,6 +23,7 @@ void linear_group(Context& context, std::span<const Tensor> y, const Tensor& x, 
   if (weights.empty() || y.size() != weights.size()) {
     throw_error(ErrorKind::internal, "{}: {} results for {} weights", op, y.size(), weights.size());
   }
+  if (attributes.linear.residual) throw_error(ErrorKind::internal, "{}: a residual of several results", op);
   for (size_t i = 0; i < weights.size(); ++i) {
     check_linear(op, context, y[i], "y", weights[i].out, x, "x", weights[i].in, weights[i], forward_types);
     if (attributes.int8_activations) check_int8_weight(op, weights[i]);

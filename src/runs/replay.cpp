@@ -39,6 +39,7 @@ struct Recorded {
   double loss = 0, grad_norm = 0, lr = 0;
   std::string arch;   // of the run's device
   int64_t ranks = 1;  // ranks of the run
+  int64_t micro = 0;  // sequences of its micro-batches; 0: not recorded
 };
 
 double number(const Json& event, const char* key) {
@@ -51,6 +52,7 @@ std::map<int64_t, Recorded> read_steps(const fs::path& events, int64_t ranks) {
   std::istringstream lines(read_file(events));
   std::map<int64_t, Recorded> steps;
   std::string arch;
+  int64_t micro = 0;
   for (std::string line; std::getline(lines, line);) {
     const Json event = try_parse_json(line);
     if (!event.is_object()) continue;  // the last line of a killed run
@@ -60,9 +62,10 @@ std::map<int64_t, Recorded> read_steps(const fs::path& events, int64_t ranks) {
       const std::string device = event.value("device", "");  // "cuda:0 sm_90"
       arch = device.substr(device.rfind(' ') + 1);
       ranks = event.value("ranks", ranks);
+      micro = event.value("batch_micro", int64_t{0});
     } else if (type == "step" && event.contains("step")) {
-      steps[event["step"].get<int64_t>()] = {number(event, "loss"), number(event, "grad_norm"), number(event, "lr"),
-                                             arch, ranks};
+      steps[event["step"].get<int64_t>()] = {
+          number(event, "loss"), number(event, "grad_norm"), number(event, "lr"), arch, ranks, micro};
     }
   }
   return steps;
@@ -149,6 +152,7 @@ Replay replay(const fs::path& folder, const std::vector<std::string>& overrides,
            runtime.device->arch(),
            result.from > 0 ? fmt::format("the checkpoint of step {}", result.from) : "the start of the run");
   bool bitwise = true;
+  const int64_t micro_sequences = *plan.recipe.batch.micro.value;
   for (int64_t each = result.from + 1; each <= step; ++each) {
     const data::HostBatch batch = data::make_batch(*data.train, *data.order, each - 1);
     const auto reported = recorded.find(each);
@@ -156,9 +160,11 @@ Replay replay(const fs::path& folder, const std::vector<std::string>& overrides,
       throw_error(ErrorKind::corrupt, "{}: events.jsonl does not record step {}", run, each);
     // Uses the recorded learning rate: the schedule may have changed when the run was extended.
     const train::StepResult computed = work.run(each, reported->second.lr, batch.sequences, batch.samples);
-    // Sums over ranks have another order than on one device; for fixed-point sums the order does not matter.
-    bitwise =
-        bitwise && reported->second.arch == runtime.device->arch() && (fixed_point || reported->second.ranks == 1);
+    // Sums over ranks have another order than on one device, and on GPUs sums over another micro-batch; for fixed-point
+    // sums the order does not matter.
+    const bool same_sums = reported->second.ranks == 1 &&
+                           (runtime.device->kind() == DeviceKind::cpu || reported->second.micro == micro_sequences);
+    bitwise = bitwise && reported->second.arch == runtime.device->arch() && (fixed_point || same_sums);
     const double allowed =
         bitwise ? 0 : tolerance(plan.step.activation, (each - result.from) * spec::chain_length(model));
     result.steps.push_back({each,

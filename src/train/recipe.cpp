@@ -151,7 +151,8 @@ template <class Visitor>
 void describe(Visitor& v, BatchRecipe& r) {
   v.field("global", r.global, "packed sequences per step, over all ranks", {.min = 1, .max = max_sequences});
   v.field("micro", r.micro,
-          "packed sequences per micro-batch, or auto: as many as fit in memory; never changes results",
+          "packed sequences per micro-batch, or auto: as many as fit in memory; on GPUs with determinism: fast it "
+          "changes rounding",
           {.min = 1, .max = max_sequences});
 }
 

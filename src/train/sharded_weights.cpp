@@ -230,6 +230,10 @@ bool ShardedWeights::is_there(size_t number) const {
 }
 
 void ShardedWeights::begin_pass(std::vector<int> units) {
+  if (next_ != pass_.size()) {
+    throw_error(ErrorKind::internal, "a pass over weights begins after {} of {} units of the one before", next_,
+                pass_.size());
+  }
   pass_ = std::move(units);
   next_ = 0;
 }
@@ -304,6 +308,8 @@ void ShardedWeights::abandon() {
     for (comm::DeviceCommunicator::PendingOperation& operation : place.operations) operation.reset();
     place.pending = false;
   }
+  pass_.clear();
+  next_ = 0;
   changed();
 }
 

@@ -98,8 +98,8 @@ GPU_FN void store_floats(T* address, const Floats<V>& values) {
   }
 }
 
-// to[at], ... = addend[at], ... + values, or the values where `addend` is null. Both are f32, or both T. Summed in fp32,
-// rounded once.
+// to[at], ... = addend[at], ... + values, or the values where `addend` is null. Both are f32, or both T. Summed in
+// fp32, rounded once.
 template <class T, int V>
 GPU_FN void store_sum(void* to, const void* addend, bool f32, int64_t at, Floats<V> values) {
   const auto store = [&](auto* address, const auto* before) {

@@ -306,7 +306,8 @@ void multiply(ops::Context& context, const Gemm& gemm, std::span<const Weight> w
 void run_linear(ops::Context& context, const Tensor& y, const Tensor& x, std::span<const Weight> weights,
                 const Tensor& offsets, ops::GroupedLinearAttributes attributes) {
   const Weight& weight = weights[0];
-  multiply(context, linear_gemm(y, x, weight, {0, weight.out, weight.data}, attributes.accumulate ? y.data : nullptr), weights, offsets);
+  multiply(context, linear_gemm(y, x, weight, {0, weight.out, weight.data}, attributes.accumulate ? y.data : nullptr),
+           weights, offsets);
 }
 
 void run_linear_backward_input(ops::Context& context, const Tensor& dx, const Tensor& dy,

@@ -130,7 +130,7 @@ class BlasLt : public MatmulLibrary {
   struct Selected {
     bool found = false;
     Algorithm algorithm = {};
-    std::string reason;  // why none was found
+    std::string reason = "no algorithm was asked for";  // why none was found; empty: it was
   };
 
   static int64_t size(DType dtype) { return static_cast<int64_t>(size_of(dtype)); }
