@@ -24,6 +24,7 @@ struct FakeDriverState {
   std::function<void(const std::string& kernel, const void* args)> compute;  // runs at each launch, if set
   size_t memory = 500;
   size_t forgotten = 0;  // launches that a graph lacks
+  size_t further = 0;    // nodes that it has besides
   int alive = 0;         // number of streams, events, graphs and allocations that were not released
 };
 
@@ -114,7 +115,7 @@ class FakeDriver : public Driver {
   }
   CapturedGraph end_capture(StreamHandle) override {
     fail("end_recording", "not permitted");
-    return {made("graph"), captured_ - std::min(captured_, state_.forgotten)};
+    return {made("graph"), captured_ - std::min(captured_, state_.forgotten) + state_.further};
   }
   void run(GraphHandle graph, StreamHandle stream) override { note("run " + name(graph) + " in " + name(stream)); }
   void release_graph(GraphHandle graph) noexcept override { released(graph); }
