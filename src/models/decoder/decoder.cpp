@@ -359,8 +359,8 @@ PassBytes decoder_pass_bytes(const spec::ModelSpec& spec, const PassShape& shape
           spec, [&](const spec::LayerSpec& layer) { return nn::Block::forward_bytes(layer, spec.hidden, shape); }),
       nn::Embedding::bytes(spec, shape));
   const size_t state = spec::max_over_layers(spec, [&](const spec::LayerSpec& layer) {
-    return nn::block_state_bytes(
-        unsaved_tensors(spec::block_tensors(spec, layer, activation_bytes, shape.own_ranks())), shape.tokens);
+    return nn::block_state_bytes(unsaved_tensors(spec::block_tensors(spec, layer, activation_bytes, shape.own_ranks())),
+                                 shape.tokens);
   });
   const size_t backward = spec::max_over_layers(
       spec, [&](const spec::LayerSpec& layer) { return nn::Block::backward_bytes(layer, spec.hidden, shape); });

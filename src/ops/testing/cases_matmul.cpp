@@ -177,12 +177,12 @@ OpCase low_rank_case(bool backward, DType result, DType given, StorageType stora
 }
 
 OpCase residual_case(DType result, DType given, StorageType storage, LinearSizes s, bool prefer_skinny) {
-  return with_residual(
-      linear_case(false, result, given, storage, s, true, prefer_skinny),
-      [=](ops::Context& context, const Arguments& a, const Tensor& residual) {
-        ops::linear(context, a[0], a[1], a.weights[2],
-                    {.residual = residual, .row_invariant = prefer_skinny, .prefer_skinny = prefer_skinny});
-      });
+  return with_residual(linear_case(false, result, given, storage, s, true, prefer_skinny),
+                       [=](ops::Context& context, const Arguments& a, const Tensor& residual) {
+                         ops::linear(
+                             context, a[0], a[1], a.weights[2],
+                             {.residual = residual, .row_invariant = prefer_skinny, .prefer_skinny = prefer_skinny});
+                       });
 }
 
 OpCase low_rank_residual_case(DType result, DType given, StorageType storage, LinearSizes s, int64_t rank) {

@@ -377,7 +377,7 @@ TEST(PtxEmulator, MmaMultipliesTheMatricesOfItsFragments) {
       float sum = 0.5F;
       for (int k = 0; k < 16; ++k) sum += a(row, k) * b(k, column);
       // Lane l stores columns 2 (l % 4) and following of row l / 4, and of row l / 4 + 8 in the second half.
-      const auto at = static_cast<size_t>(row % 8 * 8 + column + row / 8 * 64);
+      const auto at = size_t{8} * (row % 8) + column + size_t{64} * (row / 8);
       EXPECT_EQ(std::bit_cast<float>(outcome.out[at]), sum) << row << ' ' << column;
     }
   }
@@ -431,7 +431,7 @@ TEST(PtxEmulator, FindsMistakesInAKernel) {
     std::string body = sum_body;
     body.replace(body.find(text), std::strlen(text), mistake);
     const Outcome outcome = run_body(body, 64, input);
-    EXPECT_TRUE(outcome.error != "" || !difference(outcome.out).within) << text;
+    EXPECT_TRUE(!outcome.error.empty() || !difference(outcome.out).within) << text;
   }
 }
 

@@ -203,8 +203,7 @@ void forward(Context& context, const Tensor& y, const Weight& x, const Weight& w
 void backward_input(Context& context, const Tensor& dx, const Weight& dy, const Weight& weight,
                     ops::LinearAttributes attributes) {
   const bool e5m2 = dy.storage == StorageType::fp8_e5m2;
-  run(context, e5m2 ? linear_fp8_backward_input_e5m2 : linear_fp8_backward_input, dx, dy, weight,
-      attributes);
+  run(context, e5m2 ? linear_fp8_backward_input_e5m2 : linear_fp8_backward_input, dx, dy, weight, attributes);
 }
 
 // Supported on CDNA 3 and 4, on NVIDIA's compute capability 12, for which the driver compiles the PTX, and on simulated

@@ -69,8 +69,7 @@ GPU_FN void multiply_f32_tile(const Gemm& a, int64_t row_block, int64_t column_b
     for (int j = 0; j < 4; ++j) {
       const int64_t r = first_row + row + 16 * i;
       const int64_t c = first_column + column + 16 * j;
-      if (r < a.m && c < a.n)
-        store_sum<Bf16, 1>(a.c, a.addend, a.out == DType::f32, r * a.ldc + c, {sums[i][j]});
+      if (r < a.m && c < a.n) store_sum<Bf16, 1>(a.c, a.addend, a.out == DType::f32, r * a.ldc + c, {sums[i][j]});
     }
   }
 }

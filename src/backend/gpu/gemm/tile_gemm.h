@@ -334,8 +334,7 @@ GPU_FN void multiply(const TileArgs& a, TileIndex tile) {
     const int64_t r = first_row + row;
     const int64_t c = first_column + column;
     const auto store = [&](int64_t column_of, const auto& some) {
-      if (r < a.m && column_of < a.n)
-        store_sum<T>(a.c, a.addend, a.out == DType::f32, r * a.ldc + column_of, some);
+      if (r < a.m && column_of < a.n) store_sum<T>(a.c, a.addend, a.out == DType::f32, r * a.ldc + column_of, some);
     };
     if (a.packed_c) {
       store(c, values);

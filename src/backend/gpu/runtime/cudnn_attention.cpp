@@ -105,7 +105,7 @@ class Builder {
     if (t != nullptr) operation.set_descriptor(758, *t);
     operation.finalize("a pointwise operation");
     operations_.push_back(&put(std::move(operation)));
-    return y;
+    return y;  // NOLINT: tensors live as long as the builder
   }
   // Over the last dimension.
   const Descriptor& reduce(Reduction how, const Descriptor& x) {

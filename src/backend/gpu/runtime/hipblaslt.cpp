@@ -10,7 +10,7 @@
 //   SK<n>      StreamK: parts of sums by the number of blocks; 0: none
 //   MT<m>x<n>x<k>  MacroTile
 #include <algorithm>
-#include <cstdlib>
+#include <charconv>
 #include <optional>
 #include <string_view>
 
@@ -87,7 +87,7 @@ struct HipblasLt {
     plan.algorithm = name_of(handle, algorithm);
     plan.tile = parameter(plan.algorithm, "MT").value_or("");
     plan.split_k = 0;
-    if (const auto pieces = parameter(plan.algorithm, "GSU")) plan.split_k = std::max(1, std::atoi(pieces->data()));
+    if (const auto pieces = parameter(plan.algorithm, "GSU")) plan.split_k = split_of(*pieces);
   }
 
  private:
@@ -96,6 +96,12 @@ struct HipblasLt {
     return solution_name(handle, copy);
   }
 
+  // Of GlobalSplitU's value.
+  static int split_of(std::string_view pieces) {
+    int number = 1;
+    std::from_chars(pieces.data(), pieces.data() + pieces.size(), number);
+    return std::max(1, number);
+  }
   // The value of a parameter whose abbreviation is followed by a digit; nothing where the name has none.
   static std::optional<std::string_view> parameter(std::string_view words, std::string_view abbreviation) {
     while (!words.empty()) {

@@ -68,7 +68,7 @@ void load(const Instruction& instruction, Warp& warp, uint32_t active) {
     for (int i = 0; i < items; ++i) {
       Item item;
       std::memcpy(&item, place + i * sizeof(Item), sizeof(Item));
-      warp.at<Register>(instruction.at[i])[lane] = static_cast<Register>(item);
+      warp.at<Register>(instruction.at[i])[lane] = static_cast<Register>(item);  // NOLINT: signs are extended
     }
   });
 }
