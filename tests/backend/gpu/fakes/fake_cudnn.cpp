@@ -74,7 +74,8 @@ size_t type_bytes(int type) {
     case 4:
     case 8:
     case 9:
-    case 14: return 4;  // data type, float, heuristic, knob, pointwise mode
+    case 14:
+    case 18: return 4;  // data type, float, heuristic, knob, pointwise mode, reduction operator
     case 24: return 1;  // char
     default: return 8;  // handle, int64, pointer, descriptor
   }
