@@ -75,7 +75,7 @@ class DryGpu : public gpu::GpuDevice {
   size_t used_ = 0, peak_ = 0;
 };
 
-// Work that an op's tensors do not tell (ops::OpWork).
+// Work of a step that does not follow from the tensors of its ops (ops::OpWork).
 struct AttentionCost {
   double flops_per_token = 0;  // of attention's forward pass, mean over the layers
   double paged_flops = 0;      // of a call of paged_attention

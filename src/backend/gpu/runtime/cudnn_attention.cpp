@@ -92,20 +92,20 @@ class Builder {
   }
   int64_t next() { return next_++; }
 
-  // y = mode(x, b, t); returns y.
-  const Descriptor& pointwise(Pointwise mode, Data compute, const Descriptor& y, const Descriptor& x,
+  // *y = mode(x, b, t); returns *y.
+  const Descriptor& pointwise(Pointwise mode, Data compute, const Descriptor* y, const Descriptor& x,
                               const Descriptor* b = nullptr, const Descriptor* t = nullptr, int64_t axis = -1) {
     Descriptor kind = make(cudnn::pointwise);
     kind.set_choice(0, pointwise_mode_type, mode).set_choice(1, data_type_type, compute);
     if (axis >= 0) kind.set_integers(9, {axis});
     kind.finalize("a pointwise operation");
     Descriptor operation = make(cudnn::pointwise_operation);
-    operation.set_descriptor(750, put(std::move(kind))).set_descriptor(751, x).set_descriptor(753, y);
+    operation.set_descriptor(750, put(std::move(kind))).set_descriptor(751, x).set_descriptor(753, *y);
     if (b != nullptr) operation.set_descriptor(752, *b);
     if (t != nullptr) operation.set_descriptor(758, *t);
     operation.finalize("a pointwise operation");
     operations_.push_back(&put(std::move(operation)));
-    return y;  // NOLINT: tensors live as long as the builder
+    return *y;
   }
   // Over the last dimension.
   const Descriptor& reduce(Reduction how, const Descriptor& x) {
@@ -202,19 +202,19 @@ Graph composite_graph(const Functions& functions, void* handle, const PackedAtte
   const Descriptor* scores = &b.inner(f32);
   b.matmul(*scores, b.rows(Uid::q, call.heads, q_begins, 0), b.rows(Uid::k, call.kv_heads, kv_begins, 0, true), length,
            length, true);
-  scores = &b.pointwise(multiply, f32, b.inner(f32), *scores, &b.value(Uid::scale));
+  scores = &b.pointwise(multiply, f32, &b.inner(f32), *scores, &b.value(Uid::scale));
   // Keeps the scores where `condition` is true; the others become `mask_value`.
   const auto keep = [&](const Descriptor& condition) {
-    scores = &b.pointwise(select, f32, b.inner(f32), *scores, &masked, &condition);
+    scores = &b.pointwise(select, f32, &b.inner(f32), *scores, &masked, &condition);
   };
   const auto compare = [&](Pointwise mode, const Descriptor& x, const Descriptor& y) -> const Descriptor& {
-    return b.pointwise(mode, boolean, b.inner(boolean), x, &y);
+    return b.pointwise(mode, boolean, &b.inner(boolean), x, &y);
   };
   const auto query = [&]() -> const Descriptor& {
-    return b.pointwise(index, i32, b.inner(i32), *scores, nullptr, nullptr, 2);
+    return b.pointwise(index, i32, &b.inner(i32), *scores, nullptr, nullptr, 2);
   };
   const auto key = [&]() -> const Descriptor& {
-    return b.pointwise(index, i32, b.inner(i32), *scores, nullptr, nullptr, 3);
+    return b.pointwise(index, i32, &b.inner(i32), *scores, nullptr, nullptr, 3);
   };
   {
     const Descriptor& query_index = query();
@@ -231,19 +231,19 @@ Graph composite_graph(const Functions& functions, void* handle, const PackedAtte
   if (call.window > 0) {
     const Descriptor& query_index = query();
     const Descriptor& key_index = key();
-    const Descriptor& last = b.pointwise(add, i32, b.inner(i32), key_index, &b.value(Uid::window_size, i32));
+    const Descriptor& last = b.pointwise(add, i32, &b.inner(i32), key_index, &b.value(Uid::window_size, i32));
     keep(compare(greater, last, query_index));
   }
   const Descriptor& largest = b.reduce(maximum, *scores);
-  const Descriptor& shifted = b.pointwise(subtract, f32, b.inner(f32), *scores, &largest);
-  const Descriptor& exponentials = b.pointwise(exponential, f32, b.inner(f32), shifted);
+  const Descriptor& shifted = b.pointwise(subtract, f32, &b.inner(f32), *scores, &largest);
+  const Descriptor& exponentials = b.pointwise(exponential, f32, &b.inner(f32), shifted);
   const Descriptor& total = b.reduce(sum, exponentials);
   // Without these operations cuDNN does not recognise attention.
-  const Descriptor& logarithms = b.pointwise(logarithm, f32, b.inner(f32, true), total);
+  const Descriptor& logarithms = b.pointwise(logarithm, f32, &b.inner(f32, true), total);
   const Descriptor& statistics =
       call.lse != nullptr ? b.statistics(b.table(Uid::offsets, true), 0) : b.inner(f32, true);
-  b.pointwise(add, f32, statistics, logarithms, &largest);
-  const Descriptor& weights = b.pointwise(divide, f32, b.inner(bf16), exponentials, &total);
+  b.pointwise(add, f32, &statistics, logarithms, &largest);
+  const Descriptor& weights = b.pointwise(divide, f32, &b.inner(bf16), exponentials, &total);
   b.matmul(b.rows(Uid::out, call.heads, q_begins, 0), weights, b.rows(Uid::v, call.kv_heads, kv_begins, 0), length,
            length, false);
   return b.finish(handle);

@@ -68,7 +68,8 @@ void load(const Instruction& instruction, Warp& warp, uint32_t active) {
     for (int i = 0; i < items; ++i) {
       Item item;
       std::memcpy(&item, place + i * sizeof(Item), sizeof(Item));
-      warp.at<Register>(instruction.at[i])[lane] = static_cast<Register>(item);  // NOLINT: signs are extended
+      warp.at<Register>(instruction.at[i])[lane] =
+          static_cast<Register>(item);  // NOLINT(bugprone-signed-char-misuse): ld.s8 extends the sign
     }
   });
 }

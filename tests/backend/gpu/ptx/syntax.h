@@ -14,8 +14,8 @@ struct Operand {
   enum class Kind {
     name,     // a register, a symbol or a label; `second` is p in "d|p"
     integer,  // `bits` is its value in two's complement
-    f32,      // 0fXXXXXXXX, `bits` of it
-    f64,      // 0dXXXXXXXXXXXXXXXX
+    f32,      // 0f and 8 hexadecimal digits, `bits` of it
+    f64,      // 0d and 16 of them
     memory,   // [name + bits]
     vector,   // {items}
   };
