@@ -130,8 +130,8 @@ void for_units(const Pass& pass, int64_t begin, int64_t end, Fn fn) {
   }
 }
 
-// gradient (+)= dy^T x for one trainable matrix, one accumulation unit at a time, whose sizes do not depend on the
-// micro-batch; row 0 of dy and x is row `begin` of the batch.
+// gradient (+)= dy^T x for one trainable matrix, one accumulation unit at a time, which has fixed sizes wherever bits
+// do not depend on the micro-batch; row 0 of dy and x is row `begin` of the batch.
 void matrix_gradient(Pass& pass, int trainable, const Tensor& dy, const Tensor& x, int64_t begin) {
   if (trainable < 0) return;
   GradientAccumulator& accumulator = pass.training->accumulator;

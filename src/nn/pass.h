@@ -151,7 +151,8 @@ struct Pass {
   // must not depend on the number of rows (ops::LinearAttributes). Without a cache they never depend on it.
   const LoraBatch* lora = nullptr;
   bool row_invariant = false;
-  // Training: the pass has the same rows whatever the micro-batch, so that bits may depend on their number.
+  // Training: bits may depend on the number of rows, which is that of an accumulation unit; where that is the whole
+  // micro-batch (train::gradient_unit), bits depend on it anyway.
   bool fixed_rows = false;
 };
 
