@@ -5,6 +5,8 @@
 // that a token's result depends on its own sequence only.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <tuple>
@@ -223,9 +225,8 @@ class Cudnn : public AttentionLibrary {
     ready.set_pointers(400, cudnn::handle_type, {handle_}).set_descriptor(401, config);
     ready.finalize("a plan");
     made.plan.push_back(std::move(ready));
-    for (std::vector<Descriptor>* parts : {&knobs, &graph.parts}) {
-      for (Descriptor& part : *parts) made.descriptors.push_back(std::move(part));
-    }
+    std::ranges::move(knobs, std::back_inserter(made.descriptors));
+    std::ranges::move(graph.parts, std::back_inserter(made.descriptors));
     made.descriptors.push_back(std::move(config));
     made.descriptors.push_back(std::move(engine));
     made.descriptors.push_back(std::move(graph.graph));

@@ -36,9 +36,7 @@ struct TensorMore {
 class Builder {
  public:
   Builder(const Functions& functions, const PackedAttention& call)
-      : functions_(functions), call_(call), batch_(call.sequences), longest_(call.tokens) {
-    parts_.reserve(128);  // references to parts stay valid
-  }
+      : functions_(functions), call_(call), batch_(call.sequences), longest_(call.tokens) {}
 
   const Descriptor& put(Descriptor part) {
     parts_.push_back(std::move(part));
@@ -147,7 +145,7 @@ class Builder {
   int64_t batch_;
   int64_t longest_;  // max length of a sequence, as far as the host knows
   int64_t next_ = Uid::first_inner;
-  std::vector<Descriptor> parts_;
+  std::deque<Descriptor> parts_;  // others refer to them
   std::vector<const Descriptor*> operations_;
 };
 

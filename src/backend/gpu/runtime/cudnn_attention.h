@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <deque>
 
 #include "backend/gpu/runtime/attention_library.h"
 #include "backend/gpu/runtime/cudnn_backend.h"
@@ -29,7 +29,7 @@ enum Uid : int64_t {
 
 // A graph, and the descriptors that it refers to.
 struct Graph {
-  std::vector<Descriptor> parts;
+  std::deque<Descriptor> parts;
   Descriptor graph;
 };
 
