@@ -25,7 +25,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import device_code
 import emulated_kernels
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -79,11 +78,6 @@ def ptx_of(options, source, target):
     return options.code / f"{source.removesuffix('.gpu.cpp')}.{ptx_suffix(target)}"
 
 
-def is_for(kernel, target):
-    """Whether a target has a kernel's instructions; elsewhere it is empty and not launched."""
-    return target in device_code.ONLY_ON.get(kernel, {target})
-
-
 def run_all(options, launches):
     """The table's rows of all targets."""
     sources = sorted({launch["source"] for launch in launches})
@@ -92,7 +86,7 @@ def run_all(options, launches):
     def run(job):
         source, target = job
         of_source = {launch["kernel"]: launch for launch in launches if launch["source"] == source}
-        kernels = [kernel for kernel in of_source if is_for(kernel, target)]
+        kernels = [kernel for kernel in of_source if emulated_kernels.is_for(kernel, target)]
         answers = Emulator(options).run(ptx_of(options, source, target), kernels) if kernels else {}
         return {
             (source, kernel, target): (of_source[kernel]["ops"], of_source[kernel]["case"], *answer)
@@ -111,7 +105,7 @@ def planted_problems(options, launches):
             if kernel not in sources:
                 problems.append(f"planted mistake: there is no kernel {kernel}")
                 continue
-            targets = [target for target in options.targets if is_for(kernel, target)]
+            targets = [target for target in options.targets if emulated_kernels.is_for(kernel, target)]
             if not targets:
                 continue
             text = ptx_of(options, sources[kernel], targets[-1]).read_text(encoding="utf-8")
@@ -150,7 +144,7 @@ def run_op_table(options, target):
     command = [str(program), str(options.code), ptx_suffix(target), options.ops]
     result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     rows = [line.split("\t") for line in result.stdout.splitlines()]
-    rows = [row for row in rows if is_for(row[1], target)]
+    rows = [row for row in rows if emulated_kernels.is_for(row[1], target)]
     problems = [f"{kernel} {target}: {state}, {detail}" for _, kernel, _, state, detail, _ in rows if state != "agrees"]
     if result.returncode or not rows:
         problems.append(f"{target}: {program} ended with status {result.returncode} and {len(rows)} kernels")
