@@ -17,11 +17,11 @@ struct FmaGemmKernels {
               const LowRankTerm& term, float* pack);
 };
 
-constexpr int64_t fma_gemm_panel = 64;           // columns of b that are multiplied at a time
-constexpr int64_t fma_gemm_depth = 144;          // elements of k at a time: a panel of b takes most of an L1
-constexpr int64_t fma_gemm_rows = 192;           // rows of a that are widened at a time
-constexpr int64_t fma_gemm_columns = 256;        // columns of b that are widened at a time
-constexpr int64_t fma_gemm_partial_rows = 1024;  // rows of c whose sums are kept between two parts of k
+constexpr int64_t fma_gemm_panel = 64;          // columns of b that are multiplied at a time
+constexpr int64_t fma_gemm_depth = 144;         // elements of k at a time: a panel of b takes most of an L1
+constexpr int64_t fma_gemm_rows = 192;          // rows of a that are widened at a time
+constexpr int64_t fma_gemm_columns = 512;       // columns of b that are widened at a time
+constexpr int64_t fma_gemm_partial_rows = 512;  // rows of c whose sums are kept between two parts of k
 constexpr int64_t fma_gemm_max_tile_rows = 24;
 constexpr int64_t fma_gemm_pack = (fma_gemm_rows + fma_gemm_columns) * fma_gemm_depth +
                                   (fma_gemm_partial_rows + fma_gemm_max_tile_rows) * fma_gemm_columns;
