@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Weak scaling on this machine: ranks that train one model together, against as many independent runs side by side.
 
-  scaling.py [--model gpt2-124m] [--sequence N] [--each N] [--steps N] [--rounds N] [--report FILE.md]
+  scaling.py [--model gpt2-124m] [--sequence N] [--each N] [--steps N] [--rounds N] [--only LAYOUT]... [--report FILE.md]
 
 Independent runs share the machine's memory, caches and cores as ranks do, so the ratio shows what the ranks' communication and waiting
 cost. Each independent run has one thread on a core of its own and --each sequences a step; the ranks together have one thread on each of
@@ -18,12 +18,13 @@ import subprocess
 import sys
 import tempfile
 
-from repository import INGOT, ROOT, commit, tokens, write_report
+from repository import INGOT, ROOT, commit, processor, tokens, write_report
 
 CPUS = sorted(os.sched_getaffinity(0))
 MICRO_BATCHES = 4  # of a pipeline's stage
 LAYOUTS = [("dp", ["parallel.dp={n}"]), ("dp, zero 1", ["parallel.dp={n}", "parallel.zero=1"]),
            ("dp, zero 3", ["parallel.dp={n}", "parallel.zero=3"]), ("tp", ["parallel.tp={n}"]),
+           ("tp, sequence parallel", ["parallel.tp={n}", "parallel.sequence_parallel=true"]),
            ("pp, 1f1b", ["parallel.pp={n}", "parallel.schedule=1f1b"]),
            ("pp, zb_h1", ["parallel.pp={n}", "parallel.schedule=zb_h1"])]
 
@@ -81,29 +82,30 @@ def main():
     parser.add_argument("--each", type=int, default=MICRO_BATCHES)
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--only", action="append", choices=[layout for layout, _ in LAYOUTS])
     parser.add_argument("--report", type=pathlib.Path)
     options = parser.parse_args()
+    layouts = [(layout, words) for layout, words in LAYOUTS if not options.only or layout in options.only]
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         options.data = tokens(options.tokenizer, folder / "sotu")
         one = steps_of(start("one", [], CPUS, options.each * len(CPUS), options, folder, 2), "one", folder)
-        for layout, words in LAYOUTS:
+        for layout, words in layouts:
             for found, wanted in zip(together(words, options, folder, 2), one):
                 assert abs(found["loss"] - wanted["loss"]) < 0.02 * wanted["loss"], (layout, found["loss"], wanted["loss"])
-        independent, joint = [], {layout: [] for layout, _ in LAYOUTS}
+        independent, joint = [], {layout: [] for layout, _ in layouts}
         for _ in range(options.rounds):
             independent += seconds(apart(options, folder))
-            for layout, words in LAYOUTS:
+            for layout, words in layouts:
                 joint[layout] += seconds(together(words, options, folder, options.steps + 1)[1:])
         independent += seconds(apart(options, folder))
-    cpu = next(line for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
     base = statistics.median(independent)
     lines = [f"# Weak scaling of {options.model}", "",
-             f"Commit {commit()}, {cpu.split(':')[1].strip()}, {len(CPUS)} CPUs. {options.sequence} tokens a sequence, {options.each} sequences "
+             f"Commit {commit()}, {processor()}. {options.sequence} tokens a sequence, {options.each} sequences "
              f"a step for each rank, bf16. {len(CPUS)} independent runs side by side need {base:.3f} s a step (median; from "
              f"{min(independent):.3f} to {max(independent):.3f}).", "",
              "| ranks together | s a step (median) | from, to | share of independent runs | of what the schedule allows |", "|---|---|---|---|---|"]
-    for layout, _ in LAYOUTS:
+    for layout, _ in layouts:
         each = statistics.median(joint[layout])
         share = base / each
         allowed = share / expected(layout, options)

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Runs the AMD machine code of every GPU kernel in tinygrad's instruction-set emulator, and compares the resulting memory
-with that of the simulated 64-lane device. To be run by hand when kernels, fragment layouts or compilers change:
+with that of the simulated device with as many lanes a wave. To be run by hand when kernels, fragment layouts or compilers
+change:
 
-  ./run device-code                                           makes the code objects
-  cmake --build build/release --target record_launches && build/release/tests/record_launches build/launches 64
+  ./run device-code                                           makes the code objects, and build/launches32 for gfx1100
+  cmake --build build/release --target record_launches && build/release/tests/record_launches build/launches64 64
   tools/emulate_amd.py --tinygrad CHECKOUT --update           runs them all, writes tools/emulated_kernels.tsv
   INGOT_WRITE_DOCS=1 build/release/tests/test_backend_gpu --gtest_filter='SupportMatrix.*'
 
@@ -16,7 +17,7 @@ kernel with unaligned stores, which a device supports, differs.
 
 For each kernel one launch of the op table is run (tests/backend/gpu/record) with its memory mapped at the original address. The
 emulator initialises shared memory to zero and runs the waves of a block one after another, barrier to barrier: concurrency is
-not tested. gfx90a's matrix-core instructions are not in its tables, and gfx1100 is not run."""
+not tested."""
 import argparse
 import concurrent.futures
 import ctypes
@@ -36,7 +37,8 @@ import device_code
 import emulated_kernels
 
 ROOT = Path(__file__).resolve().parent.parent
-TARGETS = ("gfx942", "gfx950")
+# By target: the emulator's name of the architecture, and the lanes of a wave.
+TARGETS = {"gfx90a": ("cdna", 64), "gfx942": ("cdna", 64), "gfx950": ("cdna", 64), "gfx1100": ("rdna3", 32)}
 
 
 def map_at(address, size):
@@ -60,6 +62,11 @@ def load(data):
     for at, virtual, _, in_file, _ in segments:
         ctypes.memmove(base + virtual, data[at : at + in_file], in_file)
     return base
+
+
+def without_invalidations(data):
+    """A code object of gfx1100 with s_nop in place of buffer_gl0_inv: the emulator has no caches, nor this instruction."""
+    return data.replace(struct.pack("<II", 0xE0AC0000, 0), struct.pack("<II", 0xBF800000, 0xBF800000))
 
 
 def symbols(data):
@@ -103,6 +110,11 @@ def user_registers(properties, dispatch, arguments, private_bytes):
     return values
 
 
+def launches_of(launches, lanes):
+    """The folder of launches of the simulated device with this number of lanes a wave."""
+    return launches.with_name(f"{launches.name}{lanes}")
+
+
 def split(address):
     return [address & 0xFFFFFFFF, address >> 32]
 
@@ -111,8 +123,9 @@ def run_kernel(emulator, launch, launches, code):
     """Runs the kernel and compares: {"same": bool, "error": relative to the largest value, "within": bool}."""
     import numpy
 
+    architecture, lanes = TARGETS[launch["target"]]
     data = (code / f"{launch['source'].removesuffix('.gpu.cpp')}.{launch['target']}").read_bytes()
-    loaded = load(data)
+    loaded = load(data if architecture == "cdna" else without_invalidations(data))
     descriptor = dict(symbols(data))[launch["kernel"] + ".kd"]
     at = loaded + descriptor
     fields = ctypes.string_at(at, 64)
@@ -129,14 +142,15 @@ def run_kernel(emulator, launch, launches, code):
     packet_at = map_at(0, 64)
     ctypes.memmove(packet_at, packet, len(packet))
 
-    before = (launches / f"{launch['kernel']}.before").read_bytes()
-    after = (launches / f"{launch['kernel']}.after").read_bytes()
+    folder = launches_of(launches, lanes)
+    before = (folder / f"{launch['kernel']}.before").read_bytes()
+    after = (folder / f"{launch['kernel']}.after").read_bytes()
     map_at(launch["base"], len(before))
     ctypes.memmove(launch["base"], before, len(before))
     blocks_of_lds = (shared + launch["dynamic_shared_bytes"] + 511) // 512
     rsrc2 = rsrc2 & ~(0x1FF << 15) | blocks_of_lds << 15
     emulator.run_asm(
-        entry, len(data), grid[0], grid[1], 1, threads, 1, 1, arguments_at, rsrc2, private, "cdna",
+        entry, len(data), grid[0], grid[1], 1, threads, 1, 1, arguments_at, rsrc2, private, architecture,
         user_registers(properties, packet_at, arguments_at, private),
     )
     result = ctypes.string_at(launch["base"], len(before))
@@ -204,6 +218,19 @@ PATCHES = {
         ("if bits['s0'] == 16:\n      vsrc1_hi", 1, f"if bits['s0'] == 16 and {NOT_CDNA}:\n      vsrc1_hi"),
         ("vsrc1_hi = bits['s0'] == 16 and (", 1, f"vsrc1_hi = bits['s0'] == 16 and {NOT_CDNA} and ("),
         ("write_hi_half = bits['d'] == 16 and (", 1, f"write_hi_half = bits['d'] == 16 and {NOT_CDNA} and ("),
+        # ds_load_u16_d16_hi writes the upper half of a register and keeps the lower one.
+        (
+            "        bit_width, dword_idx = int(m.group(1)) - int(m.group(2)) + 1", 1,
+            "        if int(m.group(2)) == 16:\n"
+            "          halves = ctx.rvgpr_dyn(vdst_reg, lane) & _c(0xFFFF) | _to_u32(val) << _c(16)\n"
+            "          return _write_val(32, halves, _wdata, vdst_reg, lane, exec_mask)\n"
+            "        bit_width, dword_idx = int(m.group(1)) - int(m.group(2)) + 1",
+        ),
+        # v_permlanex16 may have a literal as its second half of lane numbers.
+        (
+            "self.rsrc_dyn(src2_off, _c(0, dtypes.int)) if", 1,
+            "self.rsrc_dyn(src2_off, _c(0, dtypes.int), 32, self.optional_field(inst, 'literal')) if",
+        ),
         # v_mfma keeps subnormal f16 values (only gfx90a flushes them: ROCm's documentation of MIOpen, "MI200 MFMA
         # behavior specifics"), and infinities.
         (
@@ -258,14 +285,33 @@ def fnuz(emu, exponent_bits, bias):
     return decode
 
 
+def gfx90a_decoder(decode):
+    """Decodes gfx90a's products of bf16 on matrix cores, which have other numbers there than in the later devices of the
+    emulator's tables (LLVM's VOP3PInstructions.td: v_mfma_f32_32x32x8bf16_1k and 16x16x16bf16_1k)."""
+    renumbered = {0x66: 0x60, 0x67: 0x61}
+    encoding = 0xD3800000  # of the 9 upper bits
+
+    def decode_gfx90a(code, arch):
+        word = struct.unpack_from("<I", code)[0]
+        number = word >> 16 & 0x7F
+        if word & 0xFF800000 == encoding and number in renumbered:
+            word += renumbered[number] - number << 16
+            code = struct.pack("<I", word) + bytes(code[4:])
+        return decode(code, arch)
+
+    return decode_gfx90a
+
+
 def worker(options):
     """Reads launches as JSON lines and answers with lines. It is a separate process, since invalid addresses end it."""
-    emu = emulator(options.tinygrad)
+    emu, (target,) = emulator(options.tinygrad), options.targets
+    if target == "gfx942":
+        emu._FUNCS.update(fp8_to_f32=fnuz(emu, 4, 8), bf8_to_f32=fnuz(emu, 5, 16))
+    if target == "gfx90a":
+        emu.decode_inst = gfx90a_decoder(emu.decode_inst)
     for line in sys.stdin:
         launch = json.loads(line)
         launch["args"] = bytes.fromhex(launch["args"])
-        if launch["target"] == "gfx942":  # all launches of a worker have the same target
-            emu._FUNCS.update(fp8_to_f32=fnuz(emu, 4, 8), bf8_to_f32=fnuz(emu, 5, 16))
         try:
             answer = run_kernel(emu, launch, options.launches, options.code)
         except Exception as error:  # any error of the emulator
@@ -278,13 +324,13 @@ def worker(options):
 class Worker:
     """A worker process that is restarted after it died or exceeded its time."""
 
-    def __init__(self, options):
-        self.options, self.process = options, None
+    def __init__(self, options, target):
+        self.options, self.target, self.process = options, target, None
 
     def run(self, launch):
         if self.process is None or self.process.poll() is not None:
             command = [sys.executable, __file__, "--worker", "--tinygrad", str(self.options.tinygrad)]
-            command += ["--launches", str(self.options.launches), "--code", str(self.options.code)]
+            command += ["--launches", str(self.options.launches), "--code", str(self.options.code), "--targets", self.target]
             self.process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
             )
@@ -319,9 +365,10 @@ def verdict(answer):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tinygrad", type=Path, required=True, help="a working tree of tinygrad's repository")
-    parser.add_argument("--launches", type=Path, default=ROOT / "build/launches", help="what record_launches wrote")
+    parser.add_argument("--launches", type=Path, default=ROOT / "build/launches",
+                        help="what record_launches wrote, without the number of lanes at the end of the folder's name")
     parser.add_argument("--code", type=Path, default=ROOT / "build/device/src/backend/gpu/device", help="code objects")
-    parser.add_argument("--targets", nargs="+", default=TARGETS, choices=TARGETS)
+    parser.add_argument("--targets", nargs="+", default=list(TARGETS), choices=list(TARGETS))
     parser.add_argument("--kernels", default="", help="a regular expression")
     parser.add_argument("--seconds", type=float, default=120, help="for one kernel")
     parser.add_argument("--update", action="store_true", help="write the table")
@@ -329,14 +376,16 @@ def main():
     options = parser.parse_args()
     if options.worker:
         return worker(options)
-    launches = emulated_kernels.read_launches(options.launches)
-    chosen = [launch for launch in launches if re.search(options.kernels, launch["kernel"])]
-    with concurrent.futures.ThreadPoolExecutor(len(options.targets)) as pool:
-        parts = list(pool.map(lambda target: run_target(options, target, chosen), options.targets))
+    chosen = {}  # by the lanes of a wave
+    for lanes in {TARGETS[target][1] for target in options.targets}:
+        launches = emulated_kernels.read_launches(launches_of(options.launches, lanes))
+        chosen[lanes] = [launch for launch in launches if re.search(options.kernels, launch["kernel"])]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        parts = list(pool.map(lambda target: run_target(options, target, chosen[TARGETS[target][1]]), options.targets))
     rows = {key: row for part in parts for key, row in part.items()}
     if options.update:
         emulated_kernels.update(rows)
-    missing = emulated_kernels.never_launched(chosen, options.kernels)
+    missing = emulated_kernels.never_launched([each for part in chosen.values() for each in part], options.kernels)
     print(f"no case of the op table launches: {' '.join(missing)}" if missing else "the op table launches every kernel")
     states = [row[2] for row in rows.values()]
     print(", ".join(f"{states.count(state)} {state}" for state in sorted(set(states))))
@@ -345,7 +394,11 @@ def main():
 
 def run_target(options, target, launches):
     """The table's rows of one target, computed by a worker of its own."""
-    rows, process = {}, Worker(options)
+    rows, process = {}, Worker(options, target)
+    launches = [launch for launch in launches if emulated_kernels.is_for(launch["kernel"], target)]
+    if target == "gfx1100":  # attention's tiles have other sizes there
+        sizes = emulated_kernels.sizes_on(launches_of(options.launches, TARGETS[target][1]), target)
+        launches = [launch | sizes.get(launch["kernel"], {}) for launch in launches]
     for launch in launches:
         started = time.monotonic()
         answer = process.run({**launch, "target": target})

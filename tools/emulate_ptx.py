@@ -25,7 +25,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import device_code
 import emulated_kernels
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -75,11 +74,6 @@ def ptx_of(options, source, target):
     return options.code / f"{source.removesuffix('.gpu.cpp')}.{ptx_suffix(target)}"
 
 
-def is_for(kernel, target):
-    """Whether a target has a kernel's instructions; elsewhere it is empty and not launched."""
-    return target in device_code.ONLY_ON.get(kernel, {target})
-
-
 def run_all(options, launches):
     """The table's rows of all targets."""
     sources = sorted({launch["source"] for launch in launches})
@@ -88,7 +82,7 @@ def run_all(options, launches):
     def run(job):
         source, target = job
         of_source = {launch["kernel"]: launch for launch in launches if launch["source"] == source}
-        kernels = [kernel for kernel in of_source if is_for(kernel, target)]
+        kernels = [kernel for kernel in of_source if emulated_kernels.is_for(kernel, target)]
         answers = Emulator(options).run(ptx_of(options, source, target), kernels) if kernels else {}
         return {
             (source, kernel, target): (of_source[kernel]["ops"], of_source[kernel]["case"], *answer)

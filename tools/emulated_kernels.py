@@ -25,6 +25,20 @@ def read_launches(folder):
         }  # fmt: skip
 
 
+def sizes_on(folder, target):
+    """{kernel: its grid, threads and dynamic shared memory} of the same launches on a target whose launches differ."""
+    names = ("x", "y", "threads", "dynamic_shared_bytes")
+    rows = [line.split("\t") for line in (folder / f"launches.{target}.tsv").read_text(encoding="utf-8").splitlines()]
+    return {row[0]: dict(zip(names, map(int, row[1:]))) for row in rows}
+
+
+def is_for(kernel, target):
+    """Whether a target has a kernel's instructions, and launches it: AMD's GPUs never launch large tiles of products, whose
+    code on gfx1100 has the sizes of other tiles (backend/gpu/arch/tuning.cpp)."""
+    launched = not (target == "gfx1100" and kernel.endswith("_large"))
+    return launched and target in device_code.ONLY_ON.get(kernel, {target})
+
+
 def compiled():
     """The (source, kernel, target) of the table of compiled code."""
     return device_code.read_table(device_code.TABLE.read_text(encoding="utf-8"))[0].keys()

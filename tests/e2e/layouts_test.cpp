@@ -198,6 +198,18 @@ TEST_F(Pretrain, ALibraryOfCollectivesHasTheBitsOfHostMemory) {
   };
   for (const std::string schedule : {"1f1b", "interleaved", "zb_v"})
     EXPECT_EQ(stages(schedule, {"parallel.pp=2"}), expected) << schedule;
+  const fs::path deep = program_ / "deep";  // two layers for each of three stages
+  fs::copy(narrow_model(), deep);
+  Json config = Json::parse(read(deep / "config.json"));
+  config["num_hidden_layers"] = 6;
+  write(deep / "config.json", config.dump());
+  const auto deep_stages = [&](const std::string& name, std::vector<std::string> more) {
+    more.insert(more.end(), {"model=" + deep.string(), "determinism=bitwise", "steps=1", "batch.global=3",
+                             "batch.micro=1", "threads=3"});
+    return model(name, more);
+  };
+  EXPECT_EQ(deep_stages("deep-stages", {"parallel.pp=3", "parallel.schedule=interleaved", device}),
+            deep_stages("deep-one", {}));
   const std::vector<std::string> offloaded = {"parallel.dp=2", "parallel.zero=1", "parallel.offload=optimizer"};
   EXPECT_EQ(stages("1f1b", {"parallel.pp=2", offloaded[0], offloaded[1], offloaded[2]}), expected);
   EXPECT_EQ(model("offloaded", {"determinism=bitwise", offloaded[0], offloaded[1], offloaded[2], device}), expected);

@@ -5,6 +5,9 @@
 //   name, source, ops that launch it (commas), op and case of this launch, grid x and y, threads, bytes of dynamic
 //   shared memory, address of the memory, arguments (hexadecimal), and address:bytes:type:tolerance of each allocation
 //   (commas; "scratch" for what the table has no type for).
+// For 32 lanes also launches.gfx1100.tsv: name, grid x and y, threads and dynamic shared memory of the same launch,
+// with the same arguments, on a gfx1100, whose tiles of attention have other sizes. Kernels that it does not launch are
+// not there.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,6 +16,8 @@
 #include <iostream>
 #include <map>
 #include <set>
+#include <tuple>
+#include <vector>
 
 #include "base/error.h"
 #include "tests/backend/gpu/record/recording_device.h"
@@ -66,17 +71,36 @@ class Recorder {
                           fmt::join(ops_.at(kernel), ","), launch.op, launch.op_case, launch.grid.x, launch.grid.y,
                           launch.threads, launch.dynamic_shared_bytes, recorded_base, args, fmt::join(regions, ","));
     }
-    list.flush();
-    if (!list) throw_error(ErrorKind::resource, "{} cannot be written", (folder / "launches.tsv").string());
+    finish(list, folder / "launches.tsv");
     return best_.size();
   }
 
+  // Those of `others`, launches without memory, that are the best launch of their kernel.
+  void write_sizes(const std::filesystem::path& path, const std::vector<RecordedLaunch>& others) const {
+    std::ofstream list(path);
+    for (const RecordedLaunch& other : others) {
+      const auto at = best_.find(other.kernel);
+      if (at == best_.end()) continue;
+      const RecordedLaunch& best = at->second;
+      if (std::tie(best.op, best.op_case, best.earlier, best.args) !=
+          std::tie(other.op, other.op_case, other.earlier, other.args)) {
+        continue;
+      }
+      list << fmt::format("{}\t{}\t{}\t{}\t{}\n", other.kernel, other.grid.x, other.grid.y, other.threads,
+                          other.dynamic_shared_bytes);
+    }
+    finish(list, path);
+  }
+
  private:
+  static void finish(std::ofstream& file, const std::filesystem::path& path) {
+    file.flush();
+    if (!file) throw_error(ErrorKind::resource, "{} cannot be written", path.string());
+  }
   static void write_bytes(const std::filesystem::path& path, const std::vector<std::byte>& bytes) {
     std::ofstream file(path, std::ios::binary);
     file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-    file.flush();
-    if (!file) throw_error(ErrorKind::resource, "{} cannot be written", path.string());
+    finish(file, path);
   }
 
   std::map<std::string, RecordedLaunch> best_;
@@ -85,9 +109,17 @@ class Recorder {
 
 void record(const std::filesystem::path& folder, int lanes) {
   Recorder recorder;
-  RecordingDevice device(lanes, [&](RecordedLaunch&& launch) { recorder.add(std::move(launch)); });
-  const size_t cases = device.run_op_table("");
+  size_t cases = 0;
+  {
+    RecordingDevice device(lanes, [&](RecordedLaunch&& launch) { recorder.add(std::move(launch)); });
+    cases = device.run_op_table("");
+  }
   std::cout << fmt::format("{} kernels of {} cases\n", recorder.write(folder), cases);
+  if (lanes == 64) return;
+  std::vector<RecordedLaunch> others;
+  RecordingDevice device(lanes, [&](RecordedLaunch&& launch) { others.push_back(std::move(launch)); }, "gfx1100");
+  device.run_op_table("^attention");
+  recorder.write_sizes(folder / "launches.gfx1100.tsv", others);
 }
 
 }  // namespace

@@ -19,8 +19,8 @@ constexpr size_t alignment = 256;
 
 }  // namespace
 
-RecordingDevice::RecordingDevice(int lanes, std::function<void(RecordedLaunch&&)> launched)
-    : executor_(lanes), lanes_(lanes), launched_(std::move(launched)) {
+RecordingDevice::RecordingDevice(int lanes, std::function<void(RecordedLaunch&&)> launched, std::string architecture)
+    : executor_(lanes), lanes_(lanes), launched_(std::move(launched)), architecture_(std::move(architecture)) {
   void* fixed_address = std::bit_cast<void*>(recorded_base);
   const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
   memory_ = static_cast<std::byte*>(mmap(fixed_address, region_bytes, PROT_READ | PROT_WRITE, flags, -1, 0));
@@ -66,15 +66,19 @@ void RecordingDevice::launch(const gpu::KernelInfo& kernel, const void* args, gp
                      kernel.file,
                      case_->op,
                      case_->name,
+                     launches_[kernel.name]++,
                      grid,
                      kernel.block_threads(warp_width()),
                      dynamic_shared_bytes,
                      {arguments, arguments + kernel.args_bytes},
-                     {memory_, memory_ + used_},
+                     {},
                      {},
                      regions_};
-  executor_.run(kernel, args, grid, dynamic_shared_bytes, gpu::sim::Schedule::forward);
-  now.after.assign(memory_, memory_ + used_);
+  if (executes()) {
+    now.before.assign(memory_, memory_ + used_);
+    executor_.run(kernel, args, grid, dynamic_shared_bytes, gpu::sim::Schedule::forward);
+    now.after.assign(memory_, memory_ + used_);
+  }
   launched_(std::move(now));
 }
 
@@ -96,6 +100,7 @@ void RecordingDevice::set_types(const ops::testing::OpCase& op_case, const ops::
 // False when no implementation accepts the case.
 bool RecordingDevice::run(const ops::Registry& registry, const ops::testing::OpCase& op_case) {
   case_ = &op_case;
+  launches_.clear();
   ops::testing::OpCase typed = op_case;
   typed.run = [&](ops::Context& context, const ops::testing::Arguments& arguments) {
     set_types(op_case, arguments);
@@ -115,7 +120,7 @@ size_t RecordingDevice::run_op_table(const std::string& ops) {
     if (!std::regex_search(listing.op, chosen)) continue;
     for (const std::string& implementation : listing.implementations) {
       ops::Registry registry;
-      gpu::register_ops(registry, DeviceKind::sim);
+      gpu::register_ops(registry, kind());
       registry.select_implementation(listing.op, implementation);
       for (const ops::testing::OpCase& op_case : ops::testing::op_cases()) {
         if (op_case.op == listing.op && !op_case.timing_only && run(registry, op_case)) ++cases;
