@@ -56,12 +56,47 @@ function(ingot_include_root name folder)
   target_include_directories(ingot_${name}_headers INTERFACE ${root})
 endfunction()
 
-# ingot_library(NAME [OWN_FLAGS] [FOLDER path] [ROOT path] [SUBFOLDERS paths...] [USES ingot folders...] [LINKS external targets...])
+# ingot_unite(RESULT NAME BASE FILE...): under sanitizers, whose builds are made to run and not to change, up to eight of the
+# files are compiled as one, which includes them by their paths below BASE: they have most of their headers in common. RESULT
+# is FILE... in other builds, in which a file that lacks an #include does not compile.
+function(ingot_unite result name base)
+  set(files)
+  foreach(file ${ARGN})
+    get_source_file_property(left_out ${file} HEADER_FILE_ONLY)
+    if(NOT left_out)
+      list(APPEND files ${file})
+    endif()
+  endforeach()
+  if(NOT INGOT_SANITIZE)
+    set(${result} ${files} PARENT_SCOPE)
+    return()
+  endif()
+  list(LENGTH files left)
+  set(united)
+  set(begin 0)
+  while(left GREATER 0)
+    math(EXPR size "(${left} + (${left} + 7) / 8 - 1) / ((${left} + 7) / 8)")  # as equal as can be
+    list(SUBLIST files ${begin} ${size} together)
+    list(TRANSFORM together REPLACE "^${base}/(.*)$" "#include \"\\1\"")
+    list(JOIN together "\n" text)
+    list(LENGTH united index)
+    set(output ${CMAKE_CURRENT_BINARY_DIR}/united/${name}_${index}.cpp)
+    file(CONFIGURE OUTPUT ${output} CONTENT "${text}\n")
+    set_source_files_properties(${output} PROPERTIES COMPILE_OPTIONS -Wno-shadow)  # of names of another file
+    list(APPEND united ${output})
+    math(EXPR begin "${begin} + ${size}")
+    math(EXPR left "${left} - ${size}")
+  endwhile()
+  set(${result} ${united} PARENT_SCOPE)
+endfunction()
+
+# ingot_library(NAME [OWN_FLAGS] [APART] [FOLDER path] [ROOT path] [SUBFOLDERS paths...] [USES ingot folders...] [LINKS external targets...])
 # One static library a folder, made of every .cpp directly inside it and inside its SUBFOLDERS. ROOT: where other folders
 # below it are libraries of their own (models), the folder that its include root holds instead of FOLDER. OWN_FLAGS: its
-# caller adds compiler flags, so that its precompiled headers are not those of the others.
+# caller adds compiler flags, so that its precompiled headers are not those of the others. APART: files of it have functions
+# or types of equal names of their own, so that it is never united.
 function(ingot_library name)
-  cmake_parse_arguments(ARG "OWN_FLAGS" "FOLDER;ROOT" "SUBFOLDERS;USES;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "OWN_FLAGS;APART" "FOLDER;ROOT" "SUBFOLDERS;USES;LINKS" ${ARGN})
   if(NOT ARG_FOLDER)
     set(ARG_FOLDER ${name})
   endif()
@@ -74,6 +109,9 @@ function(ingot_library name)
     list(APPEND patterns ${CMAKE_SOURCE_DIR}/src/${ARG_FOLDER}/${subfolder}/*.cpp)
   endforeach()
   file(GLOB sources CONFIGURE_DEPENDS ${patterns})
+  if(NOT ARG_APART)
+    ingot_unite(sources ${name} ${CMAKE_SOURCE_DIR}/src ${sources})
+  endif()
   add_library(ingot_${name} STATIC ${sources})
   target_link_libraries(ingot_${name} PUBLIC ingot_flags ingot_${name}_headers Threads::Threads)
   foreach(used ${ARG_USES})
@@ -89,16 +127,19 @@ function(ingot_library name)
   endif()
 endfunction()
 
-# ingot_test(FOLDER [COMPUTES] [USES ingot folders...] [LINKS external targets...])
+# ingot_test(FOLDER [COMPUTES] [APART] [USES ingot folders...] [LINKS external targets...])
 # One test program a folder of tests/, made of every *_test.cpp inside it; each GoogleTest case is a CTest test. Test code
 # is compiled without optimization, which halves the time to compile it: what is tested is in libraries. COMPUTES: the
-# tests' own loops take time, so that they are optimized, except under sanitizers.
+# tests' own loops take time, so that they are optimized, except under sanitizers. APART: as of a library.
 function(ingot_test folder)
-  cmake_parse_arguments(ARG "COMPUTES" "" "USES;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "COMPUTES;APART" "" "USES;LINKS" ${ARGN})
   string(REPLACE "/" "_" name ${folder})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/*.cpp)
   if(NOT sources)
     return()
+  endif()
+  if(NOT ARG_APART)
+    ingot_unite(sources test_${name} ${CMAKE_SOURCE_DIR} ${sources})
   endif()
   add_executable(test_${name} ${sources})
   target_link_libraries(test_${name} PRIVATE ingot_flags test_locations GTest::gtest GTest::gtest_main ${ARG_LINKS})

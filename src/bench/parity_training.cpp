@@ -15,11 +15,11 @@ namespace {
 
 constexpr int64_t sequence_tokens = 32;
 constexpr int64_t document_tokens = 20;
-constexpr int64_t prompt_tokens = 12;
-constexpr int64_t answer_tokens = 12;
+constexpr int64_t trained_prompt_tokens = 12;
+constexpr int64_t trained_answer_tokens = 12;
 // Allowed ratio of a device's error to the rounding error of the same quantity, which is estimated from only three
 // samples.
-constexpr double error_multiple = 4;
+constexpr double training_error_multiple = 4;
 
 // Named vectors computed by a device.
 struct Quantity {
@@ -79,12 +79,12 @@ std::vector<double> logits(runtime::Runtime& runtime, TrainBench& bench, const s
 Facts answer(runtime::Runtime& runtime, const models::Model& model) {
   infer::EngineSettings settings;
   settings.activation = DType::f32;
-  settings.context = prompt_tokens + answer_tokens;
+  settings.context = trained_prompt_tokens + trained_answer_tokens;
   settings.batch_tokens = 5;  // chunked prefill
   infer::Engine engine(*runtime.device, runtime.registry, *runtime.threads, model, settings);
   infer::Request request;
-  request.prompt = random_sequence(model.spec(), prompt_tokens, prompt_tokens, 3).ids;
-  request.max_tokens = answer_tokens;
+  request.prompt = random_sequence(model.spec(), trained_prompt_tokens, trained_prompt_tokens, 3).ids;
+  request.max_tokens = trained_answer_tokens;
   engine.submit(std::move(request));
   Facts facts{{"answer", {}}, {"answer's log-probabilities", {}}};
   while (!engine.idle()) {
@@ -186,7 +186,7 @@ std::vector<TrainingAgreement> compare_training(runtime::Runtime& cpu, runtime::
       double noise = 0;
       for (const Facts& facts : changed) noise = std::max(noise, distance(facts[i].values, exact[i].values));
       add(one, exact[i], distance(found[i].values, exact[i].values),
-          rounding * norm(exact[i].values) + error_multiple * noise);
+          rounding * norm(exact[i].values) + training_error_multiple * noise);
     }
     all.push_back(std::move(one));
     if (!lora) full = exact;
@@ -199,7 +199,8 @@ std::vector<TrainingAgreement> compare_training(runtime::Runtime& cpu, runtime::
     const Quantity& exact =
         *std::find_if(full.begin(), full.end(), [&](const Quantity& q) { return q.name == reference[i].name; });
     const double own = distance(reference[i].values, exact.values);
-    add(one, exact, distance(found[i].values, exact.values), rounding * norm(exact.values) + error_multiple * own);
+    add(one, exact, distance(found[i].values, exact.values),
+        rounding * norm(exact.values) + training_error_multiple * own);
   }
   all.push_back(std::move(one));
   return all;

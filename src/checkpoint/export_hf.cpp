@@ -25,7 +25,7 @@ constexpr const char* text_files[] = {
     "chat_template.jinja", "generation_config.json", "tokenizer.model",         "vocab.json",
     "merges.txt"};
 
-const char* file_dtype(DType dtype) {
+const char* exported_dtype(DType dtype) {
   switch (dtype) {
     case DType::f32: return "F32";
     case DType::bf16: return "BF16";
@@ -40,7 +40,7 @@ void write_weights(const fs::path& folder, const ExportModel& model, DType dtype
   std::map<std::string, size_t> places;
   for (size_t i = 0; i < table.size(); ++i) {
     const Placement placement = hf_placements(model.spec, table[i]).front();
-    declarations.push_back({placement.name, file_dtype(dtype), placement.shape});
+    declarations.push_back({placement.name, exported_dtype(dtype), placement.shape});
     places[placement.name] = i;
   }
   const auto shards = formats::split_into_shards(declarations, shard_bytes);

@@ -20,8 +20,8 @@ namespace ingot::checkpoint {
 
 namespace {
 
-constexpr size_t staging_bytes = size_t{16} << 20;  // per buffer, for a device that the host cannot write
-constexpr int64_t slice_elements = 1 << 16;         // per task of the thread pool
+constexpr size_t upload_staging_bytes = size_t{16} << 20;  // per buffer, for a device that the host cannot write
+constexpr int64_t slice_elements = 1 << 16;                // per task of the thread pool
 
 // Bytes of `elements` of a row, whole blocks.
 size_t bytes_of(StorageType type, int64_t elements) {
@@ -268,7 +268,7 @@ void run_transfers(const std::vector<Transfer>& transfers, const LoadOptions& op
     largest_row = std::max(largest_row, transfer.to_row());
     max_parameter_bytes = std::max(max_parameter_bytes, transfer.bytes());
   }
-  Uploader uploader(options.device, std::max(largest_row, std::min(max_parameter_bytes, staging_bytes)));
+  Uploader uploader(options.device, std::max(largest_row, std::min(max_parameter_bytes, upload_staging_bytes)));
   for (const Transfer& transfer : transfers) upload_rows(transfer, uploader, options.pool);
   uploader.finish();
 }

@@ -122,7 +122,7 @@ std::vector<Run> runs_of(const PartOf& part, int64_t count) {
   return runs;
 }
 
-std::string text_of(const spec::Range& range) { return fmt::format("{}:{}", range.begin, range.end); }
+std::string range_text(const spec::Range& range) { return fmt::format("{}:{}", range.begin, range.end); }
 
 // The name in files of a tensor or of a part of one.
 std::string file_name_of(const NamedTensor& named) {
@@ -132,9 +132,9 @@ std::string file_name_of(const NamedTensor& named) {
   const std::vector<Run> runs = runs_of(part, count);
   if (runs.size() == 1) return fmt::format("{}[{}:{}]", named.name, runs[0].whole, runs[0].whole + count);
   std::string rows;
-  for (const spec::Range& range : part.slice->rows) rows += (rows.empty() ? "" : "+") + text_of(range);
-  std::string name = fmt::format("{}[{},{}]", named.name, rows, text_of(part.slice->columns));
-  if (count < part.slice->elements()) name += fmt::format("[{}]", text_of({part.begin, part.begin + count}));
+  for (const spec::Range& range : part.slice->rows) rows += (rows.empty() ? "" : "+") + range_text(range);
+  std::string name = fmt::format("{}[{},{}]", named.name, rows, range_text(part.slice->columns));
+  if (count < part.slice->elements()) name += fmt::format("[{}]", range_text({part.begin, part.begin + count}));
   return name;
 }
 

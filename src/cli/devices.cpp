@@ -25,9 +25,6 @@ namespace ingot::cli {
 
 namespace {
 
-// For multiplying 2048-cubes: three matrices of four bytes per element, and the op's own scratch.
-constexpr size_t measuring_bytes = size_t{256} << 20;
-
 double tera(double per_second) { return per_second / 1e12; }
 
 using Json = nlohmann::ordered_json;
@@ -103,7 +100,7 @@ class Devices : public Command {
     exit_on_interrupt();
     const runtime::Runtime runtime = runtime::open_runtime("cpu", threads_);
     Device& device = *runtime.device;
-    Arena scratch(device, measuring_bytes, "scratch");
+    Arena scratch(device, runtime::measuring_bytes, "scratch");
     ops::Context context{device, runtime.registry, scratch, runtime.threads.get()};
     const runtime::RateCache cache = runtime::rate_cache(runtime::rates_key(runtime));
     const runtime::Measure when = measure_ ? runtime::Measure::again : runtime::Measure::if_missing;

@@ -28,8 +28,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// For multiplying 2048-cubes: three matrices of four bytes per element, and the op's own scratch.
-constexpr size_t measuring_bytes = size_t{256} << 20;
 constexpr int64_t longest_suggested = 2048;
 
 // Properties of a data file with a model's tokenizer.
@@ -165,7 +163,7 @@ train::Recipe suggest(const std::string& data, const std::string& eval, const st
 
 // The CPU's rates in bf16.
 DeviceRates measured_rates(runtime::Runtime& runtime) {
-  Arena scratch(*runtime.device, measuring_bytes, "scratch");
+  Arena scratch(*runtime.device, runtime::measuring_bytes, "scratch");
   ops::Context context{*runtime.device, runtime.registry, scratch, runtime.threads.get()};
   return runtime::cpu_rates(runtime::rate_cache(runtime::rates_key(runtime)), context, DType::bf16).rates;
 }

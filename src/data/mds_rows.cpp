@@ -15,18 +15,18 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using Kind = formats::MdsEncoding::Kind;
+using EncodingKind = formats::MdsEncoding::Kind;
 
 bool holds_tokens(const formats::MdsColumn& column) {
   if (column.name != "tokens") return false;
   const formats::MdsEncoding& encoding = column.encoding;
-  return encoding.kind == Kind::bytes ||
-         (encoding.kind == Kind::array && (encoding.dtype.empty() || encoding.dtype[0] != 'f') &&
+  return encoding.kind == EncodingKind::bytes ||
+         (encoding.kind == EncodingKind::array && (encoding.dtype.empty() || encoding.dtype[0] != 'f') &&
           encoding.shape.size() <= 1);
 }
 
 bool holds_text(const formats::MdsColumn& column) {
-  return column.name == "text" && column.encoding.kind == Kind::text;
+  return column.name == "text" && column.encoding.kind == EncodingKind::text;
 }
 
 std::string list(const std::vector<formats::MdsColumn>& columns) {
@@ -38,7 +38,7 @@ std::string list(const std::vector<formats::MdsColumn>& columns) {
 }
 
 std::vector<int64_t> numbers(const formats::MdsEncoding& encoding, std::string_view value) {
-  if (encoding.kind == Kind::bytes) {
+  if (encoding.kind == EncodingKind::bytes) {
     if (value.size() % 8 != 0) {
       throw_error(ErrorKind::corrupt, "its tokens have {} bytes, which is not a whole number of int64", value.size());
     }

@@ -10,21 +10,23 @@ namespace fs = std::filesystem;
 
 namespace {
 
-enum class Kind { lines, text, rows, unknown };
+enum class SourceKind { lines, text, rows, unknown };
 
-Kind kind_by_name(const fs::path& path) {
+SourceKind kind_by_name(const fs::path& path) {
   fs::path bare = is_remote(path.string()) ? fs::path(parse_uri(path.string()).file_name) : path.filename();
-  if (bare.extension() == ".npy") return Kind::rows;
+  if (bare.extension() == ".npy") return SourceKind::rows;
   if (bare.extension() == ".gz" || bare.extension() == ".zst") bare = bare.stem();
   const std::string suffix = bare.extension().string();
-  if (suffix == ".jsonl" || suffix == ".ndjson" || suffix == ".json") return Kind::lines;
-  if (suffix == ".txt" || suffix == ".md") return Kind::text;
-  return Kind::unknown;
+  if (suffix == ".jsonl" || suffix == ".ndjson" || suffix == ".json") return SourceKind::lines;
+  if (suffix == ".txt" || suffix == ".md") return SourceKind::text;
+  return SourceKind::unknown;
 }
 
 }  // namespace
 
-bool is_remote_file(const fs::path& path) { return is_remote(path.string()) && kind_by_name(path) != Kind::unknown; }
+bool is_remote_file(const fs::path& path) {
+  return is_remote(path.string()) && kind_by_name(path) != SourceKind::unknown;
+}
 
 bool is_megatron(const fs::path& path) { return !is_remote_file(path) && formats::is_megatron(path); }
 
@@ -36,8 +38,8 @@ OnError parse_on_error(std::string_view word) {
 
 DocumentReader::DocumentReader(const fs::path& path, Format format, OnError on_error)
     : path_(shown(path.string())), format_(format), on_error_(on_error) {
-  Kind kind = kind_by_name(path);
-  if (kind == Kind::rows) {
+  SourceKind kind = kind_by_name(path);
+  if (kind == SourceKind::rows) {
     if (format != Format::automatic && format != Format::tokens) {
       throw_hint(ErrorKind::usage, "give the format auto or tokens",
                  "{}: is an array of tokens, but the requested format is {}", path_.string(), name(format));
@@ -49,7 +51,7 @@ DocumentReader::DocumentReader(const fs::path& path, Format format, OnError on_e
     mds_.emplace(path, format);
     return;
   }
-  if (kind == Kind::unknown && formats::is_megatron(path)) {
+  if (kind == SourceKind::unknown && formats::is_megatron(path)) {
     if (format != Format::automatic && format != Format::tokens) {
       throw_hint(ErrorKind::usage, "give the format auto or tokens",
                  "{}: is a Megatron data set, but the requested format is {}", path_.string(), name(format));
@@ -63,13 +65,13 @@ DocumentReader::DocumentReader(const fs::path& path, Format format, OnError on_e
   }
   lines_.emplace(ByteStream(path));
   const char first = lines_->peek();
-  if (kind == Kind::unknown && first == '{') kind = Kind::lines;
-  if (kind == Kind::unknown && format == Format::text) kind = Kind::text;
-  if (kind == Kind::unknown && first != '\0') {
+  if (kind == SourceKind::unknown && first == '{') kind = SourceKind::lines;
+  if (kind == SourceKind::unknown && format == Format::text) kind = SourceKind::text;
+  if (kind == SourceKind::unknown && first != '\0') {
     throw_hint(ErrorKind::usage, "name it .jsonl (one JSON object a line) or .txt, or give the format: text",
                "{}: neither its name nor its first byte shows what kind of data it is", path_.string());
   }
-  plain_ = kind == Kind::text;
+  plain_ = kind == SourceKind::text;
   if (plain_ && format != Format::automatic && format != Format::text) {
     throw_hint(ErrorKind::usage, "give the format auto or text, or a file of JSON lines",
                "{}: is plain text, but the requested format is {}", path_.string(), name(format));

@@ -12,7 +12,7 @@ namespace ingot::data {
 
 namespace {
 
-constexpr double max_samples = 4294967296.0;  // per epoch
+constexpr double max_stream_samples = 4294967296.0;  // per epoch
 
 void check(std::span<const StreamingStream> streams) {
   if (streams.empty()) throw_error(ErrorKind::usage, "no stream is given");
@@ -102,7 +102,7 @@ std::vector<int64_t> streaming_choices(std::span<const StreamingStream> streams,
     }
     for (const StreamingStream& stream : streams) {
       const auto size = static_cast<double>(stream.num_samples());
-      if (stream.repeat.value_or(1) * size > max_samples) {
+      if (stream.repeat.value_or(1) * size > max_stream_samples) {
         throw_error(ErrorKind::usage, "a stream repeated {} times is too large for an epoch", *stream.repeat);
       }
       choices.push_back(stream.repeat ? static_cast<int64_t>(*stream.repeat * size)

@@ -19,22 +19,22 @@
 namespace ingot::formats {
 namespace {
 
-struct Kind {
+struct Codec {
   std::string_view name;
   int min_level = 0, max_level = 0, level = 0;  // default level; all 0 for snappy, which has no levels
 };
-constexpr std::array<Kind, 5> kinds = {
+constexpr std::array<Codec, 5> kinds = {
     {{"br", 0, 11, 11}, {"bz2", 1, 9, 9}, {"gz", 0, 9, 9}, {"snappy"}, {"zstd", 1, 22, 3}}};
 
-Kind parse(std::string_view text) {
+Codec parse(std::string_view text) {
   const size_t colon = text.find(':');
   const auto* found =
-      std::find_if(kinds.begin(), kinds.end(), [&](const Kind& kind) { return kind.name == text.substr(0, colon); });
+      std::find_if(kinds.begin(), kinds.end(), [&](const Codec& kind) { return kind.name == text.substr(0, colon); });
   if (found == kinds.end()) {
     throw_hint(ErrorKind::unsupported, "use br, bz2, gz, snappy or zstd", "the compression {} is not known",
                printable(text));
   }
-  Kind kind = *found;
+  Codec kind = *found;
   if (colon == text.npos) return kind;
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, kind.level);
@@ -285,7 +285,7 @@ std::string snappied(Bytes bytes) {
 std::string compression_name(std::string_view text) { return std::string(parse(text).name); }
 
 std::string compress(std::string_view text, std::span<const std::byte> bytes) {
-  const Kind kind = parse(text);
+  const Codec kind = parse(text);
   if (bytes.size() > std::numeric_limits<uint32_t>::max() / 2) {
     throw_error(ErrorKind::resource, "{} bytes are too many to compress at once", bytes.size());
   }

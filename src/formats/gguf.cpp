@@ -10,7 +10,7 @@
 namespace ingot::formats {
 namespace {
 
-constexpr uint32_t magic = 0x46554747;  // "GGUF"
+constexpr uint32_t gguf_magic = 0x46554747;  // "GGUF"
 constexpr uint32_t max_alignment = 1U << 20;
 constexpr size_t max_name_size = 64;
 constexpr uint64_t min_item_size = 8 + 4 + 1;         // key length, value type, one byte of value
@@ -78,7 +78,7 @@ GgufValue read_value(size_t type, ByteReader& reader, std::string_view what, con
 }
 
 uint32_t read_version(ByteReader& reader, const std::string& source) {
-  if (reader.number<uint32_t>("the magic") != magic) {
+  if (reader.number<uint32_t>("the magic") != gguf_magic) {
     throw_error(ErrorKind::corrupt, "{}: not a GGUF file: it does not begin with GGUF", source);
   }
   const uint32_t version = reader.number<uint32_t>("the version");

@@ -25,17 +25,17 @@ struct Dtype {
   std::string_view name, code;
   uint8_t byte;
 };
-constexpr std::array<Dtype, 11> dtypes = {{{"uint8", "u1", 8},
-                                           {"int8", "i1", 9},
-                                           {"uint16", "u2", 16},
-                                           {"int16", "i2", 17},
-                                           {"float16", "f2", 18},
-                                           {"uint32", "u4", 32},
-                                           {"int32", "i4", 33},
-                                           {"float32", "f4", 34},
-                                           {"uint64", "u8", 64},
-                                           {"int64", "i8", 65},
-                                           {"float64", "f8", 66}}};
+constexpr std::array<Dtype, 11> mds_dtypes = {{{"uint8", "u1", 8},
+                                               {"int8", "i1", 9},
+                                               {"uint16", "u2", 16},
+                                               {"int16", "i2", 17},
+                                               {"float16", "f2", 18},
+                                               {"uint32", "u4", 32},
+                                               {"int32", "i4", 33},
+                                               {"float32", "f4", 34},
+                                               {"uint64", "u8", 64},
+                                               {"int64", "i8", 65},
+                                               {"float64", "f8", 66}}};
 
 constexpr std::array<std::pair<std::string_view, Kind>, 14> plain_names = {{{"bytes", Kind::bytes},
                                                                             {"str", Kind::text},
@@ -56,8 +56,8 @@ constexpr size_t max_dims = 63;
 
 template <class Of>
 const Dtype* find_dtype(Of of) {
-  const auto* found = std::find_if(dtypes.begin(), dtypes.end(), of);
-  return found == dtypes.end() ? nullptr : found;
+  const auto* found = std::find_if(mds_dtypes.begin(), mds_dtypes.end(), of);
+  return found == mds_dtypes.end() ? nullptr : found;
 }
 
 // Bytes of an array; nullopt when they overflow 64 bits.

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view magic{"MMIDIDX\0\0", 9};
+constexpr std::string_view index_magic{"MMIDIDX\0\0", 9};
 constexpr std::string_view old_magic{"TNTIDX\0\0", 8};
 constexpr uint64_t version = 1;
 constexpr int64_t small_vocabulary = 65500;  // from this size on Megatron's tools write int32
@@ -70,7 +70,7 @@ std::vector<int64_t> one_each(size_t number) {
 
 void write_index(FileWriter& index, MegatronDtype dtype, const std::vector<int32_t>& lengths,
                  const std::vector<int64_t>& documents) {
-  index.write(magic);
+  index.write(index_magic);
   index.write(as_text(version));
   index.write(as_text(static_cast<uint8_t>(dtype)));
   index.write(as_text(uint64_t{lengths.size()}));
@@ -143,15 +143,16 @@ MegatronFile::MegatronFile(std::span<const std::byte> index, std::span<const std
 void MegatronFile::parse() {
   const std::string file = source_ + ".idx";
   ByteReader reader(index_, file);
-  const std::string_view start{reinterpret_cast<const char*>(index_.data()), std::min(index_.size(), magic.size())};
+  const std::string_view start{reinterpret_cast<const char*>(index_.data()),
+                               std::min(index_.size(), index_magic.size())};
   if (start.starts_with(old_magic)) {
     throw_hint(ErrorKind::unsupported, "create it again with Megatron's tools/preprocess_data.py",
                "{}: has the old format TNTIDX; only MMIDIDX is supported", file);
   }
-  if (start != magic) {
+  if (start != index_magic) {
     throw_error(ErrorKind::corrupt, "{}: not a Megatron index: it begins with {}", file, printable(start));
   }
-  reader.take(magic.size(), "the magic");
+  reader.take(index_magic.size(), "the magic");
   if (const auto found = reader.number<uint64_t>("the version"); found != version) {
     throw_error(ErrorKind::unsupported, "{}: index version {} is not supported; expected version {}", file, found,
                 version);

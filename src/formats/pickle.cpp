@@ -14,7 +14,7 @@
 namespace ingot::formats {
 namespace {
 
-using Kind = PickleValue::Kind;
+using ValueKind = PickleValue::Kind;
 
 using Name = PickleName;
 using Callable = PickleCallable;
@@ -85,13 +85,13 @@ class PickleReader {
     if (++num_pushed_ > Pickle::max_values) too_large("values", Pickle::max_values);
     stack_.push_back(value);
   }
-  void push(Kind kind, int64_t bits) { push(PickleValue(kind, bits)); }
+  void push(ValueKind kind, int64_t bits) { push(PickleValue(kind, bits)); }
 
   PickleValue top() const {
     if (stack_.size() <= (marks_.empty() ? 0 : marks_.back())) bad("an opcode lacks its argument");
     return stack_.back();
   }
-  PickleValue top(Kind kind) const {
+  PickleValue top(ValueKind kind) const {
     if (top().kind() != kind) bad(fmt::format("found a {} where a {} was expected", name(top().kind()), name(kind)));
     return top();
   }
@@ -100,7 +100,7 @@ class PickleReader {
     stack_.pop_back();
     return value;
   }
-  PickleValue pop(Kind kind) {
+  PickleValue pop(ValueKind kind) {
     const PickleValue value = top(kind);
     stack_.pop_back();
     return value;
@@ -128,14 +128,14 @@ class PickleReader {
     things.push_back(std::move(thing));
     return static_cast<int64_t>(things.size()) - 1;
   }
-  void push_string(Kind kind, std::string_view bytes) { push(kind, keep(pickle_.strings_, bytes)); }
-  void push_container(Kind kind, std::vector<PickleValue> items) {
+  void push_string(ValueKind kind, std::string_view bytes) { push(kind, keep(pickle_.strings_, bytes)); }
+  void push_container(ValueKind kind, std::vector<PickleValue> items) {
     push(kind, keep(pickle_.containers_, std::move(items)));
   }
 
   // Capacity grows by an eighth instead of doubling, because typical lists have millions of tokens.
   void append(const std::vector<PickleValue>& more) {
-    std::vector<PickleValue>& list = pickle_.containers_[top(Kind::list).index()];
+    std::vector<PickleValue>& list = pickle_.containers_[top(ValueKind::list).index()];
     const size_t size = list.size() + more.size();
     if (size > list.capacity()) list.reserve(std::max(size, list.size() + list.size() / 8));
     list.insert(list.end(), more.begin(), more.end());
@@ -144,9 +144,9 @@ class PickleReader {
   void set(const std::vector<PickleValue>& more) {
     if (more.size() % 2 != 0) bad("a key without a value");
     for (size_t i = 0; i < more.size(); i += 2) {
-      if (more[i].kind() != Kind::text) refuse(fmt::format("a key of type {} in a dict", name(more[i].kind())));
+      if (more[i].kind() != ValueKind::text) refuse(fmt::format("a key of type {} in a dict", name(more[i].kind())));
     }
-    std::vector<PickleValue>& dict = pickle_.containers_[top(Kind::dict).index()];
+    std::vector<PickleValue>& dict = pickle_.containers_[top(ValueKind::dict).index()];
     dict.insert(dict.end(), more.begin(), more.end());
   }
 
@@ -167,7 +167,7 @@ class PickleReader {
     if (bytes.size() > sizeof(int64_t)) refuse(fmt::format("an integer of {} bytes", size));
     uint64_t value = !bytes.empty() && (bytes.back() & 0x80) != 0 ? ~uint64_t{0} : 0;
     for (size_t i = bytes.size(); i > 0; --i) value = value << 8 | static_cast<uint8_t>(bytes[i - 1]);
-    push(Kind::integer, static_cast<int64_t>(value));
+    push(ValueKind::integer, static_cast<int64_t>(value));
   }
 
   void push_name(std::string_view module, std::string_view member) {
@@ -175,7 +175,7 @@ class PickleReader {
                                      [&](const Name& known) { return known.module == module && known.name == member; });
     if (found == known_pickle_names.end())
       refuse(fmt::format("the global {}", printable(fmt::format("{}.{}", module, member))));
-    push(Kind::callable, static_cast<int64_t>(found->callable));
+    push(ValueKind::callable, static_cast<int64_t>(found->callable));
   }
 
   void step(char code) {
@@ -185,31 +185,31 @@ class PickleReader {
         return;
       case '(': return marks_.push_back(stack_.size());
       case 'N': return push(PickleValue());
-      case '\x88': return push(Kind::boolean, 1);
-      case '\x89': return push(Kind::boolean, 0);
-      case 'J': return push(Kind::integer, number<int32_t>());
-      case 'K': return push(Kind::integer, number<uint8_t>());
-      case 'M': return push(Kind::integer, number<uint16_t>());
+      case '\x88': return push(ValueKind::boolean, 1);
+      case '\x89': return push(ValueKind::boolean, 0);
+      case 'J': return push(ValueKind::integer, number<int32_t>());
+      case 'K': return push(ValueKind::integer, number<uint8_t>());
+      case 'M': return push(ValueKind::integer, number<uint16_t>());
       case '\x8a': return push_long(number<uint8_t>());
       case '\x8b': return push_long(number<int32_t>());
-      case 'G': return push(Kind::real, static_cast<int64_t>(__builtin_bswap64(number<uint64_t>())));
-      case '\x8c': return push_string(Kind::text, take(number<uint8_t>()));
-      case 'X': return push_string(Kind::text, take(number<uint32_t>()));
-      case '\x8d': return push_string(Kind::text, take(number<uint64_t>()));
-      case 'C': return push_string(Kind::bytes, take(number<uint8_t>()));
-      case 'B': return push_string(Kind::bytes, take(number<uint32_t>()));
+      case 'G': return push(ValueKind::real, static_cast<int64_t>(__builtin_bswap64(number<uint64_t>())));
+      case '\x8c': return push_string(ValueKind::text, take(number<uint8_t>()));
+      case 'X': return push_string(ValueKind::text, take(number<uint32_t>()));
+      case '\x8d': return push_string(ValueKind::text, take(number<uint64_t>()));
+      case 'C': return push_string(ValueKind::bytes, take(number<uint8_t>()));
+      case 'B': return push_string(ValueKind::bytes, take(number<uint32_t>()));
       case '\x8e':  // BINBYTES8
       case '\x96':  // BYTEARRAY8
-        return push_string(Kind::bytes, take(number<uint64_t>()));
-      case ']': return push_container(Kind::list, {});
+        return push_string(ValueKind::bytes, take(number<uint64_t>()));
+      case ']': return push_container(ValueKind::list, {});
       case 'a': return append(pop_last(1));
       case 'e': return append(pop_marked());
-      case ')': return push_container(Kind::tuple, {});
-      case '\x85': return push_container(Kind::tuple, pop_last(1));
-      case '\x86': return push_container(Kind::tuple, pop_last(2));
-      case '\x87': return push_container(Kind::tuple, pop_last(3));
-      case 't': return push_container(Kind::tuple, pop_marked());
-      case '}': return push_container(Kind::dict, {});
+      case ')': return push_container(ValueKind::tuple, {});
+      case '\x85': return push_container(ValueKind::tuple, pop_last(1));
+      case '\x86': return push_container(ValueKind::tuple, pop_last(2));
+      case '\x87': return push_container(ValueKind::tuple, pop_last(3));
+      case 't': return push_container(ValueKind::tuple, pop_marked());
+      case '}': return push_container(ValueKind::dict, {});
       case 's': return set(pop_last(2));
       case 'u': return set(pop_marked());
       case 'q': return memoise(number<uint8_t>());
@@ -222,8 +222,8 @@ class PickleReader {
         return push_name(module, line());
       }
       case '\x93': {
-        const std::string_view member = pickle_.string(pop(Kind::text));
-        return push_name(pickle_.string(pop(Kind::text)), member);
+        const std::string_view member = pickle_.string(pop(ValueKind::text));
+        return push_name(pickle_.string(pop(ValueKind::text)), member);
       }
       case 'R': return call();
       case 'b': return build();
@@ -237,9 +237,10 @@ class PickleReader {
 
   // NumPy's calls. They are recognised by their arguments and not executed.
 
-  std::span<const PickleValue> arguments(PickleValue tuple, std::initializer_list<Kind> kinds, const char* of) const {
+  std::span<const PickleValue> arguments(PickleValue tuple, std::initializer_list<ValueKind> kinds,
+                                         const char* of) const {
     const std::span<const PickleValue> items = pickle_.items(tuple);
-    const auto fits = [](Kind kind, PickleValue item) { return item.kind() == kind; };
+    const auto fits = [](ValueKind kind, PickleValue item) { return item.kind() == kind; };
     if (items.size() < kinds.size() || !std::equal(kinds.begin(), kinds.end(), items.begin(), fits)) {
       bad(fmt::format("the arguments of {} are not those that NumPy writes", of));
     }
@@ -247,51 +248,54 @@ class PickleReader {
   }
 
   void call() {
-    const PickleValue tuple = pop(Kind::tuple);
-    const auto callable = static_cast<Callable>(pop(Kind::callable).integer());
+    const PickleValue tuple = pop(ValueKind::tuple);
+    const auto callable = static_cast<Callable>(pop(ValueKind::callable).integer());
     switch (callable) {
       case Callable::reconstruct: {  // (ndarray, (0,), b'b'): an array to be filled by BUILD
-        const auto given = arguments(tuple, {Kind::callable, Kind::tuple, Kind::bytes}, "_reconstruct");
+        const auto given = arguments(tuple, {ValueKind::callable, ValueKind::tuple, ValueKind::bytes}, "_reconstruct");
         if (given[0].integer() != static_cast<int64_t>(Callable::ndarray))
           bad("_reconstruct of something other than ndarray");
-        return push(Kind::array, keep(pickle_.arrays_, PickleArray{}));
+        return push(ValueKind::array, keep(pickle_.arrays_, PickleArray{}));
       }
       case Callable::from_buffer: {  // (bytes, dtype, shape, 'C' or 'F')
-        const auto given = arguments(tuple, {Kind::bytes, Kind::dtype, Kind::tuple, Kind::text}, "_frombuffer");
+        const auto given =
+            arguments(tuple, {ValueKind::bytes, ValueKind::dtype, ValueKind::tuple, ValueKind::text}, "_frombuffer");
         PickleArray array;
         fill(array, given[2], given[1], pickle_.string(given[3]) != "C", given[0]);
-        return push(Kind::array, keep(pickle_.arrays_, std::move(array)));
+        return push(ValueKind::array, keep(pickle_.arrays_, std::move(array)));
       }
       case Callable::dtype: {  // ('i8', align, copy); BUILD sets the byte order
-        const std::string_view kind = pickle_.string(arguments(tuple, {Kind::text}, "dtype")[0]);
+        const std::string_view kind = pickle_.string(arguments(tuple, {ValueKind::text}, "dtype")[0]);
         if (kind != "O8" && !is_npy_dtype(kind)) refuse(fmt::format("an array of dtype {}", printable(kind)));
-        return push(Kind::dtype, keep(dtypes_, kind == "O8" ? std::string("O") : std::string(kind)));
+        return push(ValueKind::dtype, keep(dtypes_, kind == "O8" ? std::string("O") : std::string(kind)));
       }
       case Callable::scalar: {  // (dtype, bytes)
-        const auto given = arguments(tuple, {Kind::dtype, Kind::bytes}, "scalar");
+        const auto given = arguments(tuple, {ValueKind::dtype, ValueKind::bytes}, "scalar");
         return push(scalar(dtypes_[given[0].index()], pickle_.string(given[1])));
       }
       case Callable::encode: {  // (text, 'latin1')
-        const auto given = arguments(tuple, {Kind::text, Kind::text}, "encode");
+        const auto given = arguments(tuple, {ValueKind::text, ValueKind::text}, "encode");
         if (pickle_.string(given[1]) != "latin1") bad("bytes in an encoding other than latin1");
-        return push_string(Kind::bytes, latin1(pickle_.string(given[0])));
+        return push_string(ValueKind::bytes, latin1(pickle_.string(given[0])));
       }
       case Callable::bytes:
         if (!pickle_.items(tuple).empty()) bad("a call of bytes with arguments");
-        return push_string(Kind::bytes, {});
+        return push_string(ValueKind::bytes, {});
       case Callable::ndarray: break;
     }
     refuse("a call of ndarray");
   }
 
   void build() {
-    const PickleValue state = pop(Kind::tuple);
+    const PickleValue state = pop(ValueKind::tuple);
     const PickleValue built = top();
-    if (built.kind() == Kind::dtype) {  // (version, byte order, subarray, names, fields, ...)
-      const auto given = arguments(state, {Kind::integer, Kind::text, Kind::none, Kind::none, Kind::none}, "a dtype");
+    if (built.kind() == ValueKind::dtype) {  // (version, byte order, subarray, names, fields, ...)
+      const auto given = arguments(
+          state, {ValueKind::integer, ValueKind::text, ValueKind::none, ValueKind::none, ValueKind::none}, "a dtype");
       if (pickle_.string(given[1]) == ">") refuse("a dtype in big-endian order");
-    } else if (built.kind() == Kind::array) {  // (version, shape, dtype, Fortran order, bytes or list)
-      const auto given = arguments(state, {Kind::integer, Kind::tuple, Kind::dtype, Kind::boolean}, "an array");
+    } else if (built.kind() == ValueKind::array) {  // (version, shape, dtype, Fortran order, bytes or list)
+      const auto given =
+          arguments(state, {ValueKind::integer, ValueKind::tuple, ValueKind::dtype, ValueKind::boolean}, "an array");
       if (given.size() != 5) bad("an array without data");
       fill(pickle_.arrays_[built.index()], given[1], given[2], given[3].integer() != 0, given[4]);
     } else {
@@ -303,18 +307,19 @@ class PickleReader {
     if (fortran) refuse("an array in Fortran order");
     array.shape.clear();
     for (const PickleValue dim : pickle_.items(shape)) {
-      if (dim.kind() != Kind::integer || dim.integer() < 0 || array.shape.size() == npy_max_dims) bad("a bad shape");
+      if (dim.kind() != ValueKind::integer || dim.integer() < 0 || array.shape.size() == npy_max_dims)
+        bad("a bad shape");
       array.shape.push_back(dim.integer());
     }
     array.dtype = dtypes_[dtype.index()];
     const int64_t num_items = items_of(array);
     if (array.dtype == "O") {
-      if (data.kind() != Kind::list) bad("an object array without its list");
+      if (data.kind() != ValueKind::list) bad("an object array without its list");
       array.objects = data;  // its length is checked at the end, as items may still be appended
       return;
     }
     uint64_t size = npy_item_size(array.dtype);
-    if (data.kind() != Kind::bytes) bad("an array without its bytes");
+    if (data.kind() != ValueKind::bytes) bad("an array without its bytes");
     array.data = pickle_.string(data);
     if (__builtin_mul_overflow(size, static_cast<uint64_t>(num_items), &size) || size != array.data.size()) {
       bad("an array with more or fewer bytes than its shape has");
@@ -332,10 +337,10 @@ class PickleReader {
   PickleValue scalar(const std::string& dtype, std::string_view bytes) const {
     if (dtype == "O") refuse("a scalar of dtype 'O'");
     if (bytes.size() != npy_item_size(dtype)) bad("a scalar of the wrong size");
-    if (dtype[0] == 'f') return {Kind::real, std::bit_cast<int64_t>(npy_real(dtype, bytes))};
+    if (dtype[0] == 'f') return {ValueKind::real, std::bit_cast<int64_t>(npy_real(dtype, bytes))};
     const std::optional<int64_t> value = npy_integer(dtype, bytes);
     if (!value) refuse("an integer of more than 63 bits");
-    return {dtype == "b1" ? Kind::boolean : Kind::integer, *value};
+    return {dtype == "b1" ? ValueKind::boolean : ValueKind::integer, *value};
   }
 
   // The bytes whose code points are in the text. Their total size is limited to the size of the file, so that a text
@@ -362,14 +367,14 @@ class PickleReader {
   // for values being visited.
   int64_t weigh(PickleValue value, int depth) {
     switch (value.kind()) {
-      case Kind::dtype:
-      case Kind::callable: refuse(fmt::format("a {} as a value", name(value.kind())));
-      case Kind::text:
-      case Kind::bytes: return 1 + static_cast<int64_t>(pickle_.string(value).size() / 16);
-      case Kind::list:
-      case Kind::tuple:
-      case Kind::dict: return weigh(value, depth, container_weights_[value.index()]);
-      case Kind::array: return weigh(value, depth, array_weights_[value.index()]);
+      case ValueKind::dtype:
+      case ValueKind::callable: refuse(fmt::format("a {} as a value", name(value.kind())));
+      case ValueKind::text:
+      case ValueKind::bytes: return 1 + static_cast<int64_t>(pickle_.string(value).size() / 16);
+      case ValueKind::list:
+      case ValueKind::tuple:
+      case ValueKind::dict: return weigh(value, depth, container_weights_[value.index()]);
+      case ValueKind::array: return weigh(value, depth, array_weights_[value.index()]);
       default: return 1;
     }
   }
@@ -384,7 +389,7 @@ class PickleReader {
       sum += more;
       if (sum > Pickle::max_values) too_large("values (counting repeated references)", Pickle::max_values);
     };
-    if (value.kind() == Kind::array) {
+    if (value.kind() == ValueKind::array) {
       const PickleArray& array = pickle_.arrays_[value.index()];
       if (array.dtype.empty()) bad("an array without shape and data");
       const bool has_objects = array.dtype == "O";
@@ -394,7 +399,7 @@ class PickleReader {
       add(has_objects ? weigh(array.objects, depth + 1) : items_of(array));
     } else {
       const std::vector<PickleValue>& items = pickle_.containers_[value.index()];
-      if (value.kind() == Kind::dict) check_keys(value);
+      if (value.kind() == ValueKind::dict) check_keys(value);
       for (const PickleValue item : items) add(weigh(item, depth + 1));
     }
     return weight = sum;

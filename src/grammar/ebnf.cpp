@@ -14,9 +14,9 @@ namespace ingot::grammar {
 
 namespace {
 
-constexpr int max_nesting = 200;
+constexpr int max_ebnf_nesting = 200;
 constexpr size_t max_text = 1 << 20;
-constexpr int64_t max_count = 1'000'000'000;
+constexpr int64_t max_ebnf_count = 1'000'000'000;
 constexpr int64_t max_inlined_size = 1000;  // of one repeat's body, with rules replaced by theirs
 constexpr int64_t inlined_share = 8;        // of the terms that a grammar leaves, one in so many is for such bodies
 
@@ -24,9 +24,9 @@ bool is_name(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
 }
 
-class Parser {
+class EbnfParser {
  public:
-  explicit Parser(std::string_view text) : text_(text) {
+  explicit EbnfParser(std::string_view text) : text_(text) {
     if (text.size() > max_text)
       throw_error(ErrorKind::resource, "the grammar has {} bytes; at most {} are allowed", text.size(), max_text);
     if (!text::is_valid_utf8(text)) throw_error(ErrorKind::usage, "the grammar is not UTF-8");
@@ -112,7 +112,8 @@ class Parser {
   }
 
   TermId choice(bool inside) {
-    if (++nesting_ > max_nesting) throw_error(ErrorKind::resource, "the grammar is nested deeper than {}", max_nesting);
+    if (++nesting_ > max_ebnf_nesting)
+      throw_error(ErrorKind::resource, "the grammar is nested deeper than {}", max_ebnf_nesting);
     std::vector<TermId> parts;
     for (;;) {
       parts.push_back(sequence(inside));
@@ -179,8 +180,8 @@ class Parser {
       if (peek() < '0' || peek() > '9') return std::nullopt;
       int64_t value = 0;
       for (; peek() >= '0' && peek() <= '9'; ++at_)
-        value = std::min<int64_t>(max_count + 1, value * 10 + (peek() - '0'));
-      if (value > max_count) malformed("a count above 1,000,000,000");
+        value = std::min<int64_t>(max_ebnf_count + 1, value * 10 + (peek() - '0'));
+      if (value > max_ebnf_count) malformed("a count above 1,000,000,000");
       skip(true);
       return value;
     };
@@ -287,7 +288,7 @@ class Parser {
     const Term term = terms()[id];
     if (term.regular) return {id, num_parts(id)};
     const auto [at, is_new] = inlined_.try_emplace(id);  // no term while it is being made: a rule that reaches itself
-    if (!is_new || depth > max_nesting) return at->second;
+    if (!is_new || depth > max_ebnf_nesting) return at->second;
     if (term.kind == TermKind::rule) return at->second = inlined(terms().body(id), depth + 1);
     const auto fits = [&](int64_t size) { return size <= std::min(max_inlined_size, room()); };
     Inlined result;
@@ -339,6 +340,6 @@ class Parser {
 
 }  // namespace
 
-GrammarPtr compile_ebnf(std::string_view text) { return Parser(text).parse(); }
+GrammarPtr compile_ebnf(std::string_view text) { return EbnfParser(text).parse(); }
 
 }  // namespace ingot::grammar

@@ -13,7 +13,7 @@ constexpr int64_t many_rows = 8;       // a walk that created more rows is cache
 constexpr size_t max_plain_states = 64;
 constexpr size_t many_tokens = 400;  // more are stored as a bit mask
 constexpr size_t max_matches = 512;
-constexpr int max_depth = 2000;
+constexpr int max_mask_depth = 2000;
 
 uint64_t pair_of(TermId term, uint32_t node) { return uint64_t{static_cast<uint32_t>(term)} << 32 | node; }
 
@@ -67,8 +67,8 @@ void MaskBuilder::add(const TrieMatch& match) {
 void MaskBuilder::collect(TermId language, uint32_t node) {
   if (language == TermPool::nothing || language == TermPool::empty) return;
   if (!seen_.insert(pair_of(language, node)).second) return;
-  if (++depth_ > max_depth)
-    throw_error(ErrorKind::resource, "a token of the grammar is nested deeper than {}", max_depth);
+  if (++depth_ > max_mask_depth)
+    throw_error(ErrorKind::resource, "a token of the grammar is nested deeper than {}", max_mask_depth);
   visit(1);
   const Term term = automaton_.terms[language];
   if (term.kind == TermKind::sequence) {

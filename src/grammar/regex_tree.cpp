@@ -16,7 +16,7 @@ using Kind = RegexNode::Kind;
 using Range = CharacterSet::Range;
 
 constexpr int max_nesting = 200;
-constexpr int64_t max_count = 1'000'000'000;
+constexpr int64_t max_regex_count = 1'000'000'000;
 
 CharacterSet digits() { return CharacterSet({{'0', '9'}}); }
 CharacterSet words() { return CharacterSet({{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}}); }
@@ -48,9 +48,9 @@ CharacterSet of_class(uint8_t bit) {
   return CharacterSet(std::move(ranges));
 }
 
-class Parser {
+class RegexParser {
  public:
-  explicit Parser(std::string_view pattern) : pattern_(pattern) {
+  explicit RegexParser(std::string_view pattern) : pattern_(pattern) {
     if (pattern.size() > max_pattern_bytes) {
       throw_error(ErrorKind::resource, "the pattern has {} bytes; at most {} are allowed", pattern.size(),
                   max_pattern_bytes);
@@ -140,10 +140,10 @@ class Parser {
     if (done() || peek() < '0' || peek() > '9') return std::nullopt;
     int64_t value = 0;
     for (; !done() && peek() >= '0' && peek() <= '9'; ++at_) {
-      value = std::min<int64_t>(max_count + 1, value * 10 + static_cast<int64_t>(peek() - '0'));
+      value = std::min<int64_t>(max_regex_count + 1, value * 10 + static_cast<int64_t>(peek() - '0'));
     }
-    if (value > max_count)
-      throw_error(ErrorKind::resource, "a count above {} in the pattern '{}'", max_count, pattern_);
+    if (value > max_regex_count)
+      throw_error(ErrorKind::resource, "a count above {} in the pattern '{}'", max_regex_count, pattern_);
     return value;
   }
 
@@ -357,6 +357,6 @@ class Parser {
 
 }  // namespace
 
-RegexNode parse_regex(std::string_view pattern) { return Parser(pattern).parse(); }
+RegexNode parse_regex(std::string_view pattern) { return RegexParser(pattern).parse(); }
 
 }  // namespace ingot::grammar

@@ -15,7 +15,7 @@ namespace ingot::grammar {
 
 namespace {
 
-constexpr int max_depth = 6;            // max nesting of impossible()
+constexpr int max_case_depth = 6;       // max nesting of impossible()
 constexpr int max_nested = 256;         // max nesting of expand()
 constexpr size_t max_one_of = 64;       // max schemas of a oneOf
 constexpr int64_t max_steps = 100'000;  // max expansion steps for a document
@@ -462,7 +462,7 @@ bool DnfExpander::impossible(const Conjunction& all) {
   if (has_never(all, schemas_.never())) return true;
   const auto [at, is_new] = impossible_.try_emplace(all, false);
   if (!is_new) return at->second;  // false during a recursive query: not yet known
-  if (depth_ >= max_depth) {
+  if (depth_ >= max_case_depth) {
     impossible_.erase(at);
     return false;
   }

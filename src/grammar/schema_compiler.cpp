@@ -8,7 +8,6 @@ namespace ingot::grammar {
 SchemaCompiler::SchemaCompiler(Automaton& automaton, SchemaSet& schemas, const JsonOptions& options)
     : automaton_(automaton),
       terms_(automaton.terms),
-      schemas_(schemas),
       options_(options),
       cases_(automaton, schemas, options),
       json_(automaton, options.whitespace) {}

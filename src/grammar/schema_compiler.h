@@ -37,7 +37,6 @@ class SchemaCompiler {
 
   Automaton& automaton_;
   TermPool& terms_;
-  SchemaSet& schemas_;
   const JsonOptions& options_;
   DnfExpander cases_;
   JsonTerms json_;

@@ -10,7 +10,7 @@ namespace ingot::grammar {
 
 namespace {
 
-constexpr int max_depth = 1000;            // max recursion depth of rebuilt()
+constexpr int max_term_depth = 1000;       // max recursion depth of rebuilt()
 constexpr size_t text_of_a_term = 256;     // bytes of text that count as one more term
 constexpr size_t children_of_a_term = 32;  // children that count as one more term
 
@@ -395,7 +395,7 @@ void TermPool::change_objects(const std::function<TermId(TermId)>& change) {
 }
 
 TermId TermPool::rebuilt(TermId id, const std::function<TermId(TermId)>& change) {
-  const DepthGuard deeper(depth_, max_depth);
+  const DepthGuard deeper(depth_, max_term_depth);
   const Term term = (*this)[id];
   switch (term.kind) {
     case TermKind::sequence: {

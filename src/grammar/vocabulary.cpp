@@ -10,8 +10,8 @@ namespace ingot::grammar {
 
 namespace {
 
-constexpr size_t max_matches = 2048;   // about 6 KiB each for 49,152 tokens
-constexpr size_t max_token = 1 << 12;  // bytes; longer tokens are never allowed
+constexpr size_t max_vocabulary_matches = 2048;  // about 6 KiB each for 49,152 tokens
+constexpr size_t max_token = 1 << 12;            // bytes; longer tokens are never allowed
 
 std::vector<std::string> plain_tokens(const text::Tokenizer& tokenizer) {
   std::vector<std::string> tokens(static_cast<size_t>(tokenizer.size()));
@@ -114,7 +114,7 @@ std::shared_ptr<const TrieMatch> Vocabulary::find(const Key& key) const {
 
 void Vocabulary::store(const Key& key, std::shared_ptr<const TrieMatch> match) const {
   const std::lock_guard lock(mutex_);
-  if (matches_.size() >= max_matches || cached_bytes_ > TrieMatch::max_cached_bytes) {
+  if (matches_.size() >= max_vocabulary_matches || cached_bytes_ > TrieMatch::max_cached_bytes) {
     matches_.clear();
     cached_bytes_ = 0;
   }

@@ -134,7 +134,7 @@ Output failed(std::string why, ErrorKind kind) noexcept {
 }
 
 // The kind of an exception that the engine threw for one request.
-ErrorKind kind_of(const std::exception& error) {
+ErrorKind reported_kind(const std::exception& error) {
   if (const auto* ours = dynamic_cast<const Error*>(&error)) return ours->kind();
   return dynamic_cast<const std::bad_alloc*>(&error) ? ErrorKind::unavailable : ErrorKind::internal;
 }
@@ -347,7 +347,8 @@ void Service::State::admit(Arrival& arrival) noexcept {
     running.insert(std::move(node));
     inbox.lock()->counts.prompt_tokens += prompt;
   } catch (const std::exception& error) {
-    const Delivery delivery = deliver(arrival.ticket_state, arrival.index, failed(message_of(error), kind_of(error)));
+    const Delivery delivery =
+        deliver(arrival.ticket_state, arrival.index, failed(message_of(error), reported_kind(error)));
     arrival.ticket_state->engine_ids[index] = ended;
     if (delivery == Delivery::failed) inbox.lock()->cancel(arrival.ticket);
     end(arrival.ticket, false);

@@ -30,6 +30,10 @@ RatesKey rates_key(const Runtime& runtime, int64_t ranks = 1);
 // The cache under the home folder; without a home folder nothing is cached.
 RateCache rate_cache(const RatesKey& key);
 
+// Scratch of the context that measures: 2048-cubes are three matrices of four bytes per element, and the op has its
+// own.
+constexpr size_t measuring_bytes = size_t{256} << 20;
+
 struct CpuRates {
   DeviceRates rates;
   std::string not_cached;  // error message when the rates could not be cached

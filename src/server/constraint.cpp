@@ -16,7 +16,7 @@ using Kind = Constraint::Kind;
 
 constexpr size_t max_grammar = 256 << 10;  // bytes; a grammar of a file may have more
 constexpr size_t max_texts = 256 << 10;    // bytes of all texts of a choice
-constexpr size_t max_choices = 4096;
+constexpr size_t max_alternatives = 4096;
 
 // The text of a regular expression or a grammar.
 std::string bounded(Kind kind, std::string text, const std::string& path) {
@@ -60,7 +60,7 @@ void read_members(Fields& fields, const std::string& prefix, std::vector<Constra
   };
   text("regex", Kind::regex);
   text("grammar", Kind::grammar);
-  if (const Json* list = fields.array(named("choice").c_str(), 1, max_choices)) {
+  if (const Json* list = fields.array(named("choice").c_str(), 1, max_alternatives)) {
     add(choice_of(*list, fields.path_of(named("choice"))), named("choice"));
   }
   if (fields.boolean(named("json_object").c_str()).value_or(false))

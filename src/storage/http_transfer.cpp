@@ -182,7 +182,7 @@ bool is_retryable(CURLcode code) {
 bool is_retryable(long status) { return status == 408 || status == 425 || status == 429 || status >= 500; }
 
 // An element of S3's error response. Only <Code> and <Message> are used: the rest may contain what was signed.
-std::string element(std::string_view xml, const std::string& name) {
+std::string error_element(std::string_view xml, const std::string& name) {
   const size_t begin = xml.find("<" + name + ">"), end = xml.find("</" + name + ">");
   if (begin == std::string_view::npos || end == std::string_view::npos || end < begin) return {};
   return std::string(trim(xml.substr(begin + name.size() + 2, end - begin - name.size() - 2)));
@@ -219,9 +219,9 @@ HttpResult judge(const Transfer& transfer, CURLcode code, const char* details) {
   curl_easy_getinfo(transfer.handle, CURLINFO_RETRY_AFTER, &wait);
   result.retry_after_s = static_cast<double>(wait);
   result.reason = fmt::format("the server answered {}", transfer.status);
-  result.error_code = element(transfer.error_body, "Code");
+  result.error_code = error_element(transfer.error_body, "Code");
   std::string body(trim(std::string_view(transfer.error_body).substr(0, 200)));
-  if (!result.error_code.empty()) body = result.error_code + ": " + element(transfer.error_body, "Message");
+  if (!result.error_code.empty()) body = result.error_code + ": " + error_element(transfer.error_body, "Message");
   const bool readable =
       std::none_of(body.begin(), body.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; });
   if (!body.empty() && readable && is_utf8(body) && !body.starts_with('<')) result.reason += ": " + body;

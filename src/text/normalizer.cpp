@@ -7,7 +7,7 @@
 namespace ingot::text {
 namespace {
 
-using Kind = NormalizerStep::Kind;
+using Normalization = NormalizerStep::Kind;
 
 std::string strip_accents(std::string_view text) {
   std::string out;
@@ -21,13 +21,13 @@ std::string strip_accents(std::string_view text) {
 // Applies a step whose result depends only on the text.
 std::string map_text(const NormalizerStep& step, std::string_view text, GrowthLimit& limit) {
   switch (step.kind) {
-    case Kind::nfc: return normalize_nfc(text);
-    case Kind::nfd: return normalize_nfd(text);
-    case Kind::nfkc: return normalize_nfkc(text);
-    case Kind::nfkd: return normalize_nfkd(text);
-    case Kind::lowercase: return lower_case(text);
-    case Kind::strip_accents: return strip_accents(text);
-    case Kind::charsmap: return step.charsmap->apply(text, limit);
+    case Normalization::nfc: return normalize_nfc(text);
+    case Normalization::nfd: return normalize_nfd(text);
+    case Normalization::nfkc: return normalize_nfkc(text);
+    case Normalization::nfkd: return normalize_nfkd(text);
+    case Normalization::lowercase: return lower_case(text);
+    case Normalization::strip_accents: return strip_accents(text);
+    case Normalization::charsmap: return step.charsmap->apply(text, limit);
     default: return std::string(text);
   }
 }
@@ -59,15 +59,15 @@ TaintedString apply_to_clusters(const NormalizerStep& step, const TaintedString&
 TaintedString apply_step(const NormalizerStep& step, const TaintedString& text, GrowthLimit& limit) {
   TaintedString out;
   switch (step.kind) {
-    case Kind::strip_left: return text.part(leading_space(text.text()), text.size());
-    case Kind::strip_right: return text.part(0, text.size() - trailing_space(text.text()));
-    case Kind::prepend:
+    case Normalization::strip_left: return text.part(leading_space(text.text()), text.size());
+    case Normalization::strip_right: return text.part(0, text.size() - trailing_space(text.text()));
+    case Normalization::prepend:
       limit.check(step.to.size() + text.size());
       if (text.empty()) return out;
       out.append(step.to, Origin::author);
       out.append(text);
       return out;
-    case Kind::replace: {
+    case Normalization::replace: {
       if (!step.regex && text.content().empty()) {  // the common case, and much faster
         return {replace_all(text.text(), step.from, step.to, limit), Origin::author};
       }

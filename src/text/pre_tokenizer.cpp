@@ -11,7 +11,7 @@
 namespace ingot::text {
 namespace {
 
-using Kind = PreTokenizerStep::Kind;
+using Splitting = PreTokenizerStep::Kind;
 using Prepend = PreTokenizerStep::Prepend;
 
 struct Range {
@@ -23,7 +23,7 @@ struct Range {
 // The matches of a step and the gaps between them; together they cover the text.
 std::vector<Range> cover(const PreTokenizerStep& step, std::string_view text) {
   ByteRanges matches;
-  if (step.kind == Kind::punctuation) {
+  if (step.kind == Splitting::punctuation) {
     for (size_t at = 0; at < text.size();) {
       const Utf8Char c = decode_utf8(text, at);
       if ((char_class(c.code_point) & char_punctuation) != 0) matches.emplace_back(at, at + c.size);
@@ -91,17 +91,17 @@ void split_pattern(const PreTokenizerStep& step, std::string_view text, std::vec
 
 void cut(const PreTokenizerStep& step, std::string_view piece, std::vector<std::string_view>& out) {
   switch (step.kind) {
-    case Kind::gpt2: split_gpt2(piece, out); break;
-    case Kind::llama3: split_llama3(piece, 3, out); break;
-    case Kind::qwen2: split_llama3(piece, 1, out); break;
-    case Kind::digits: split_digits(piece, false, out); break;
-    case Kind::digit_characters: split_digits(piece, true, out); break;
-    case Kind::white_space: split_white_space(piece, out); break;
-    case Kind::words: split_words(piece, out); break;
-    case Kind::punctuation:
-    case Kind::pattern: split_pattern(step, piece, out); break;
-    case Kind::prefix_space:
-    case Kind::metaspace: break;  // see rewrite()
+    case Splitting::gpt2: split_gpt2(piece, out); break;
+    case Splitting::llama3: split_llama3(piece, 3, out); break;
+    case Splitting::qwen2: split_llama3(piece, 1, out); break;
+    case Splitting::digits: split_digits(piece, false, out); break;
+    case Splitting::digit_characters: split_digits(piece, true, out); break;
+    case Splitting::white_space: split_white_space(piece, out); break;
+    case Splitting::words: split_words(piece, out); break;
+    case Splitting::punctuation:
+    case Splitting::pattern: split_pattern(step, piece, out); break;
+    case Splitting::prefix_space:
+    case Splitting::metaspace: break;  // see rewrite()
   }
 }
 
@@ -113,7 +113,7 @@ void rewrite(const PreTokenizerStep& step, bool first_at_start, Pieces& pieces, 
   ends.reserve(pieces.views.size());
   for (const std::string_view piece : pieces.views) {
     const bool is_first = first_at_start && ends.empty();
-    if (step.kind == Kind::prefix_space) {
+    if (step.kind == Splitting::prefix_space) {
       limit.check(text->size() + 1 + piece.size());
       if (!piece.starts_with(' ')) *text += ' ';
       *text += piece;
@@ -145,11 +145,11 @@ void PreTokenizer::add_regex(std::string_view pattern, SplitBehavior behavior, b
   // These patterns match every character, so "isolated", and "removed" with invert, both keep each match as a piece.
   const bool keeps_matches = (behavior == SplitBehavior::isolated && !invert) ||  //
                              (behavior == SplitBehavior::removed && invert);
-  if (keeps_matches && (pattern == gpt2_pattern || pattern == gpt2_pattern_grouped)) return add(Kind::gpt2);
-  if (keeps_matches && pattern == llama3_pattern) return add(Kind::llama3);
-  if (keeps_matches && pattern == qwen2_pattern) return add(Kind::qwen2);
+  if (keeps_matches && (pattern == gpt2_pattern || pattern == gpt2_pattern_grouped)) return add(Splitting::gpt2);
+  if (keeps_matches && pattern == llama3_pattern) return add(Splitting::llama3);
+  if (keeps_matches && pattern == qwen2_pattern) return add(Splitting::qwen2);
   PreTokenizerStep step;
-  step.kind = Kind::pattern;
+  step.kind = Splitting::pattern;
   step.regex = std::make_shared<const Regex>(pattern);
   step.behavior = behavior;
   step.invert = invert;
@@ -158,7 +158,7 @@ void PreTokenizer::add_regex(std::string_view pattern, SplitBehavior behavior, b
 
 void PreTokenizer::add_literal(std::string_view literal, SplitBehavior behavior, bool invert) {
   PreTokenizerStep step;
-  step.kind = Kind::pattern;
+  step.kind = Splitting::pattern;
   step.literal = literal;
   step.behavior = behavior;
   step.invert = invert;
@@ -167,14 +167,14 @@ void PreTokenizer::add_literal(std::string_view literal, SplitBehavior behavior,
 
 void PreTokenizer::add_punctuation(SplitBehavior behavior) {
   PreTokenizerStep step;
-  step.kind = Kind::punctuation;
+  step.kind = Splitting::punctuation;
   step.behavior = behavior;
   steps_.push_back(std::move(step));
 }
 
 void PreTokenizer::add_metaspace(std::string_view replacement, PreTokenizerStep::Prepend prepend, bool cut) {
   PreTokenizerStep step;
-  step.kind = Kind::metaspace;
+  step.kind = Splitting::metaspace;
   step.literal = replacement;
   step.behavior = SplitBehavior::merged_with_next;
   step.prepend = prepend;
@@ -182,7 +182,7 @@ void PreTokenizer::add_metaspace(std::string_view replacement, PreTokenizerStep:
   steps_.push_back(std::move(step));
 }
 
-void PreTokenizer::add(Kind kind) {
+void PreTokenizer::add(Splitting kind) {
   PreTokenizerStep step;
   step.kind = kind;
   steps_.push_back(std::move(step));
@@ -196,7 +196,7 @@ Pieces PreTokenizer::split(std::string_view text, bool at_start, GrowthLimit& li
   std::vector<std::string_view> next;
   for (const PreTokenizerStep& step : steps_) {
     next.clear();
-    if (step.kind == Kind::prefix_space || step.kind == Kind::metaspace) {
+    if (step.kind == Splitting::prefix_space || step.kind == Splitting::metaspace) {
       rewrite(step, first_at_start, pieces, limit, next);
     } else {
       for (const std::string_view piece : pieces.views) cut(step, piece, next);

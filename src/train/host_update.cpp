@@ -14,8 +14,6 @@ namespace {
 
 constexpr size_t decision_bytes = 3 * sizeof(double);
 
-Tensor flat(const Tensor& tensor) { return tensor.reshape(Shape{tensor.elements()}); }
-
 }  // namespace
 
 HostUpdate::HostUpdate(Device& device, Device& host, int64_t chunk)

@@ -92,8 +92,6 @@ constexpr Optimizer lion = {.name = "lion", .state = one_moment, .update = updat
 
 DType stored_type(const Shape& shape, DType type) { return type == DType::u8 && shape.rank() != 2 ? DType::f32 : type; }
 
-Tensor flat(const Tensor& tensor) { return tensor.reshape(Shape{tensor.elements()}); }
-
 }  // namespace
 
 const Optimizer& optimizer_for(OptimizerName name, const Shape& shape, int64_t layer) {

@@ -16,6 +16,9 @@ struct Context;
 
 namespace ingot::train {
 
+// The tensor's elements in one dimension.
+inline Tensor flat(const Tensor& tensor) { return tensor.reshape(Shape{tensor.elements()}); }
+
 enum class OptimizerName { adamw, muon, sgd, lion };  // `optimizer.name` of recipes
 
 struct OptimizerSettings {

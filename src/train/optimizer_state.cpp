@@ -197,8 +197,6 @@ std::vector<Planned> planned_tensors(const spec::ModelSpec& model, const std::op
   return planned;
 }
 
-Tensor flat(const Tensor& tensor) { return tensor.reshape(Shape{tensor.elements()}); }
-
 Tensor shard_of(const Tensor& tensor, const Range& shard) { return flat(tensor).slice(shard.begin, shard.end); }
 
 // Elements from the start of a tensor in a bucket's memory to the start of the next one (padded).

@@ -11,8 +11,6 @@ namespace ingot::train {
 
 namespace {
 
-Tensor flat(const Tensor& tensor) { return tensor.reshape(Shape{tensor.elements()}); }
-
 Tensor one_of(const Tensor& tensor, size_t index) {
   const auto at = static_cast<int64_t>(index);
   return tensor.slice(at, at + 1);

@@ -89,13 +89,13 @@ using sample::Recipe;
 
 Recipe recipe_of(std::string_view text) { return read_config<Recipe>(ConfigNode::from_text(text, "r.yaml")); }
 
-Error error_of(std::string_view text) {
+Error recipe_error_of(std::string_view text) {
   Error error = ingot::error_of([&] { recipe_of(text); });
   EXPECT_EQ(error.kind(), ErrorKind::usage) << text.substr(0, 100);
   return error;
 }
 
-std::string message_of(std::string_view text) { return error_of(text).message(); }
+std::string message_of(std::string_view text) { return recipe_error_of(text).message(); }
 
 TEST(Config, ReadsEveryType) {
   const Recipe r = recipe_of(R"(
@@ -161,13 +161,13 @@ TEST(Config, MessagesNameFileLineKeyExpectedAndFound) {
 }
 
 TEST(Config, UnknownKeysSuggestTheNearest) {
-  const Error error = error_of("name: a\noptimizer:\n  lr: 1\n  beta: [0.5]\n");
+  const Error error = recipe_error_of("name: a\noptimizer:\n  lr: 1\n  beta: [0.5]\n");
   EXPECT_EQ(error.message(), "r.yaml:4: unknown key 'optimizer.beta'");
   EXPECT_EQ(error.hint(), "did you mean 'betas'?");
   // The error names the misspelled key, not the required key that is missing because of it.
-  EXPECT_EQ(error_of("nmae: a\n").hint(), "did you mean 'name'?");
-  EXPECT_EQ(error_of("name: a\nzzzzzzzz: 1").hint().substr(0, 11), "known keys:");
-  EXPECT_EQ(error_of("name: a\nmode: bitwsie").hint(), "did you mean 'bitwise'?");
+  EXPECT_EQ(recipe_error_of("nmae: a\n").hint(), "did you mean 'name'?");
+  EXPECT_EQ(recipe_error_of("name: a\nzzzzzzzz: 1").hint().substr(0, 11), "known keys:");
+  EXPECT_EQ(recipe_error_of("name: a\nmode: bitwsie").hint(), "did you mean 'bitwise'?");
 }
 
 TEST(Config, MissingRequiredKeysAreNamed) {

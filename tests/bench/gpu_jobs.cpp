@@ -16,7 +16,7 @@ namespace ingot::bench {
 namespace {
 
 constexpr size_t gb = 1'000'000'000, gib = size_t{1} << 30;
-constexpr GpuModel h200{DeviceKind::cuda, "H200", "sm_90", 141 * gb};
+constexpr GpuModel job_h200{DeviceKind::cuda, "H200", "sm_90", 141 * gb};
 // One of an MI250's two dies, with the memory of both: a die alone does not hold the state of a model with 7B
 // parameters, which the published runs divide among GPUs.
 constexpr GpuModel mi250{DeviceKind::hip, "MI250", "gfx90a", 128 * gib};
@@ -26,7 +26,7 @@ constexpr GpuModel mi355x{DeviceKind::hip, "MI355X", "gfx950", 288 * gb};
 std::string model_folder(const char* name) { return std::string(source_root) + "/" + name; }
 
 GpuJob lora_8b() {
-  GpuJob job{"train-llama-3.1-8b-lora", h200};
+  GpuJob job{"train-llama-3.1-8b-lora", job_h200};
   job.train.model = model_folder("recipes/models/llama-3.1-8b");
   job.train.rank = 16;
   job.train.sequence = 4096;
@@ -44,7 +44,7 @@ GpuJob full_8b(const char* name, const GpuModel& gpu) {
 }
 
 GpuJob full_1558m() {
-  GpuJob job{"train-gpt2-1558m", h200};
+  GpuJob job{"train-gpt2-1558m", job_h200};
   job.train.model = model_folder("recipes/models/gpt2-1558m");
   job.train.sequence = 1024;
   job.train.global = 16;
@@ -73,7 +73,7 @@ GpuJob lora_70b(const char* name, const GpuModel& gpu) {
 }
 
 GpuJob decoding(const char* name, const char* model, const char* dtype, int64_t batch) {
-  GpuJob job{name, h200};
+  GpuJob job{name, job_h200};
   job.decode.model = model_folder(model);
   job.decode.dtype = dtype;
   job.decode.batch = batch;
@@ -168,11 +168,11 @@ JobBudget decode(const GpuJob& job) {
 const std::vector<GpuJob>& gpu_jobs() {
   static const std::vector<GpuJob> jobs{
       lora_8b(),
-      full_8b("train-llama-3.1-8b", h200),
+      full_8b("train-llama-3.1-8b", job_h200),
       full_1558m(),
       decoding("decode-llama-2-13b", "bench/models/llama-2-13b", "fp16", 1),
       decoding("decode-llama-3.1-8b-streams-256", "recipes/models/llama-3.1-8b", "bf16", 256),
-      lora_70b("train-llama-2-70b-lora-fp8", h200),
+      lora_70b("train-llama-2-70b-lora-fp8", job_h200),
       full_mpt_7b(),
       lora_70b("train-llama-2-70b-lora-fp8-mi300x", mi300x),
       lora_70b("train-llama-2-70b-lora-fp8-mi355x", mi355x),

@@ -9,7 +9,7 @@
 namespace ingot::checkpoint {
 namespace {
 
-LoadedModel load(const fs::path& path, HostDevice& device, DType dtype = DType::f32) {
+LoadedModel load_exported(const fs::path& path, HostDevice& device, DType dtype = DType::f32) {
   return load_model(open_model(path.string(), ""), {.device = device, .storage = {storage_of(dtype)}});
 }
 
@@ -27,16 +27,16 @@ TEST(ExportHf, ReproducesTheWeights) {
   for (const char* name : {"a", "b", "c"}) {
     HostDevice device(std::string(name) != "c");  // c: the device's memory is not accessible to the host
     HostDevice visible;
-    const LoadedModel model = load(golden(name), device);
+    const LoadedModel model = load_exported(golden(name), device);
     for (DType dtype : {DType::f32, DType::bf16}) {
       const fs::path folder = scratch.path / (std::string(name) + ingot::name(dtype));
       const ExportModel what{model.spec, model.weights, device, name, open_model(golden(name).string(), ""), &pool};
       write_hf(folder, what, dtype, dtype == DType::bf16 ? 20000 : default_shard_bytes);
       EXPECT_EQ(fs::exists(folder / "model.safetensors.index.json"), dtype == DType::bf16);
-      const LoadedModel back = load(folder, visible);
+      const LoadedModel back = load_exported(folder, visible);
       EXPECT_EQ(back.spec, model.spec);
       EXPECT_EQ(back.stored_dtype, ingot::name(dtype));
-      expect_equal(back, load(golden(name), visible));
+      expect_equal(back, load_exported(golden(name), visible));
       const nlohmann::json config = nlohmann::json::parse(read_file(folder / "config.json"));
       EXPECT_EQ(config.at("torch_dtype"), dtype == DType::f32 ? "float32" : "bfloat16");
       EXPECT_EQ(config.at("architectures"), nlohmann::json::array({"LlamaForCausalLM"}));
@@ -63,11 +63,11 @@ TEST(ExportGguf, ReproducesTheWeights) {
   const Scratch scratch;
   for (const char* name : {"a", "b", "c"}) {
     HostDevice device;
-    const LoadedModel model = load(golden(name), device);
+    const LoadedModel model = load_exported(golden(name), device);
     for (StorageType storage : {StorageType::f32, StorageType::bf16}) {
       const fs::path file = scratch.path / (std::string(name) + "-" + ingot::name(storage) + ".gguf");
       write_gguf(file, {model.spec, model.weights, device, name, {}, nullptr}, storage);
-      const LoadedModel back = load(file, device);
+      const LoadedModel back = load_exported(file, device);
       EXPECT_EQ(back.spec, model.spec) << file;
       expect_equal(back, model);
     }
@@ -78,7 +78,7 @@ TEST(ExportGguf, ReproducesTheWeights) {
 TEST(ExportGguf, WritesTheTensorsThatTheGgufPackageWrites) {
   const Scratch scratch;
   HostDevice device;
-  const LoadedModel model = load(golden("b"), device);
+  const LoadedModel model = load_exported(golden("b"), device);
   write_gguf(scratch.path / "b.gguf", {model.spec, model.weights, device, "b", {}, nullptr}, StorageType::f16);
   const formats::GgufFile ours(scratch.path / "b.gguf");
   const formats::GgufFile expected(fs::path(test_data) / "checkpoint/b.f16.gguf");
@@ -106,9 +106,9 @@ TEST(ExportGguf, WritesTheTensorsThatTheGgufPackageWrites) {
 TEST(ExportGguf, Q8ErrorIsWithinHalfAStep) {
   const Scratch scratch;
   HostDevice device;
-  const LoadedModel model = load(golden("a"), device);
+  const LoadedModel model = load_exported(golden("a"), device);
   write_gguf(scratch.path / "a.gguf", {model.spec, model.weights, device, "a", {}, nullptr}, StorageType::q8_0);
-  const LoadedModel back = load(scratch.path / "a.gguf", device);
+  const LoadedModel back = load_exported(scratch.path / "a.gguf", device);
   EXPECT_EQ(back.stored_dtype, "q8_0");
   for (size_t i = 0; i < model.weights.parameters.size(); ++i) {
     const std::vector<float> x = values_of(model.weights.parameters[i]);
@@ -130,7 +130,7 @@ TEST(ExportGguf, Q8ErrorIsWithinHalfAStep) {
 TEST(ExportGguf, RefusesRowsThatAreNotMultiplesOfTheBlock) {
   const Scratch scratch;
   HostDevice device;
-  const LoadedModel model = load(golden("c"), device);
+  const LoadedModel model = load_exported(golden("c"), device);
   expect_error(ErrorKind::unsupported, {"mlp.down_proj.weight", "24", "q8_0", "f16"}, [&] {
     write_gguf(scratch.path / "c.gguf", {model.spec, model.weights, device, "c", {}, nullptr}, StorageType::q8_0);
   });
@@ -164,7 +164,7 @@ TEST(Export, TokenizersSurviveARoundTrip) {
   std::ofstream(source / "generation_config.json") << R"({"eos_token_id": [1, 9, 5]})";
 
   HostDevice device;
-  const LoadedModel model = load(source, device);
+  const LoadedModel model = load_exported(source, device);
   const ModelSource text = open_model(source.string(), "");
   write_gguf(scratch.path / "m.gguf", {model.spec, model.weights, device, "m", text, nullptr}, StorageType::f16);
   const ModelSource gguf = open_model((scratch.path / "m.gguf").string(), "");

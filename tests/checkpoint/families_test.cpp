@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-LoadedModel load(const fs::path& path, HostDevice& device, const LoadOptions* options = nullptr) {
+LoadedModel load_family(const fs::path& path, HostDevice& device, const LoadOptions* options = nullptr) {
   return load_model(open_model(path.string(), ""), options ? *options : LoadOptions{.device = device});
 }
 
@@ -35,7 +35,7 @@ TEST_P(Families, HuggingFaceFolderReproducesTheWeights) {
   write_hf(scratch.path / "bf16", what, DType::bf16, 20000);
   for (HostDevice* device : {&visible, &hidden}) {
     for (const char* folder : {"f32", "bf16"}) {
-      const LoadedModel back = load(scratch.path / folder, *device);
+      const LoadedModel back = load_family(scratch.path / folder, *device);
       EXPECT_EQ(back.spec, model.spec);
       EXPECT_EQ(back.stored_dtype, folder);
       expect_same_weights(back.weights, model.weights, model.spec);
@@ -190,7 +190,7 @@ TEST_P(Families, GgufReproducesTheWeights) {
   for (StorageType storage : {StorageType::f32, StorageType::bf16}) {
     const fs::path file = scratch.path / (std::string(ingot::name(storage)) + ".gguf");
     write_gguf(file, what, storage);
-    const LoadedModel back = load(file, device);
+    const LoadedModel back = load_family(file, device);
     spec::ModelSpec expected = model.spec;
     if (expected.family == "mistral") expected.family = "llama";  // both use the llama architecture
     if (expected.family == "gpt_neox") expected.tied_head = false;
@@ -200,7 +200,7 @@ TEST_P(Families, GgufReproducesTheWeights) {
   for (StorageType storage : {StorageType::q8_0, StorageType::q4_0}) {
     const fs::path file = scratch.path / (std::string(ingot::name(storage)) + ".gguf");
     write_gguf(file, what, storage);
-    const LoadedModel back = load(file, device);
+    const LoadedModel back = load_family(file, device);
     EXPECT_EQ(back.stored_dtype, ingot::name(storage));
     const auto table = spec::parameters(model.spec);
     // Half a quantization step (the largest value, at most 2, over 127 or 8), plus the rounding of the scale to f16.
@@ -223,11 +223,11 @@ TEST_P(Families, QuantizedBlocksKeepTheirBytes) {
   HostDevice device;
   const RandomModel model(spec_of_config(GetParam().config));
   write_gguf(scratch.path / "m.gguf", {model.spec, model.weights, device, "m", {}, nullptr}, StorageType::q8_0);
-  const LoadedModel plain = load(scratch.path / "m.gguf", device);
+  const LoadedModel plain = load_family(scratch.path / "m.gguf", device);
   const LoadOptions as_stored{.device = device, .storage = {}};
-  const LoadedModel stored = load(scratch.path / "m.gguf", device, &as_stored);
+  const LoadedModel stored = load_family(scratch.path / "m.gguf", device, &as_stored);
   write_hf(scratch.path / "from_blocks", {stored.spec, stored.weights, device, "m", {}, nullptr}, DType::f32);
-  expect_same_weights(load(scratch.path / "from_blocks", device).weights, plain.weights, plain.spec);
+  expect_same_weights(load_family(scratch.path / "from_blocks", device).weights, plain.weights, plain.spec);
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiny, Families, testing::ValuesIn(tiny_families()),
@@ -393,7 +393,7 @@ TEST(HfNames, PrefixMayBeMissingAndMasksAreIgnored) {
         tensors.push_back({{"layers.0.attention.rotary_emb.inv_freq", "F32", {1}}, std::vector<std::byte>(4)});
       }
     });
-    expect_same_weights(load(folder, device).weights, model.weights, model.spec);
+    expect_same_weights(load_family(folder, device).weights, model.weights, model.spec);
   }
 }
 
@@ -411,7 +411,7 @@ TEST(HfNames, AMissingHeadIsAnError) {
     rewrite_tensors(folder, [&](std::vector<EditedTensor>& tensors) {
       std::erase_if(tensors, [&](const EditedTensor& tensor) { return tensor.declaration.name == head; });
     });
-    expect_error(ErrorKind::corrupt, {head, "missing", "tie_word_embeddings"}, [&] { load(folder, device); });
+    expect_error(ErrorKind::corrupt, {head, "missing", "tie_word_embeddings"}, [&] { load_family(folder, device); });
   }
 }
 
@@ -447,7 +447,7 @@ TEST(HfNames, ExpertsMayBeInOneTensor) {
     }
     tensors = others;
   });
-  const LoadedModel back = load(folder, device);
+  const LoadedModel back = load_family(folder, device);
   expect_same_weights(back.weights, model.weights, model.spec);
   EXPECT_GT(back.weights.owners.size(), 0U);
 }

@@ -11,7 +11,7 @@ namespace {
 
 fs::path gguf_file(const std::string& name) { return fs::path(test_data) / "checkpoint" / (name + ".gguf"); }
 
-LoadedModel load(const fs::path& path, const LoadOptions& options) {
+LoadedModel load_gguf(const fs::path& path, const LoadOptions& options) {
   return load_model(open_model(path.string(), ""), options);
 }
 
@@ -24,7 +24,7 @@ TEST_P(GgufLoad, ValuesAndRowOrderAreThePackages) {
       nlohmann::json::parse(read_file(fs::path(test_data) / "checkpoint/golden.json")).at(GetParam());
   ThreadPool pool(2);
   HostDevice device;
-  const LoadedModel model = load(gguf_file(GetParam()), {.device = device, .pool = &pool});
+  const LoadedModel model = load_gguf(gguf_file(GetParam()), {.device = device, .pool = &pool});
   EXPECT_EQ(model.spec, [&] {
     spec::ModelSpec wanted = read_model_spec(open_model(golden(GetParam().substr(0, 1)).string(), ""));
     wanted.initializer_range = 0.02;
@@ -44,12 +44,12 @@ INSTANTIATE_TEST_SUITE_P(Files, GgufLoad, testing::Values("a.q4_1", "b.f16"),
 // Only whole rows move, so quantized blocks keep their bytes and decode to the same values.
 TEST(GgufLoadAsStored, KeepsBlocksAndMapsTensorsThatNeedNoReordering) {
   HostDevice device;
-  const LoadedModel stored = load(gguf_file("a.q4_1"), {.device = device, .storage = {}});
+  const LoadedModel stored = load_gguf(gguf_file("a.q4_1"), {.device = device, .storage = {}});
   EXPECT_EQ(device.num_allocations, 1);
   EXPECT_EQ(stored.weights.owners.size(), 2U);
   EXPECT_EQ(stored.stored_dtype, "q4_1");
   HostDevice other;
-  const LoadedModel plain = load(gguf_file("a.q4_1"), {.device = other});
+  const LoadedModel plain = load_gguf(gguf_file("a.q4_1"), {.device = other});
   const auto table = spec::parameters(stored.spec);
   size_t moved = 0;
   for (size_t i = 0; i < table.size(); ++i) {
@@ -71,8 +71,8 @@ TEST(GgufLoadAsStored, KeepsBlocksAndMapsTensorsThatNeedNoReordering) {
 TEST(GgufLoadAsStored, DeviceOnlyMemoryGetsTheSameBytes) {
   HostDevice hidden(false);
   HostDevice visible;
-  const LoadedModel a = load(gguf_file("a.q4_1"), {.device = hidden, .storage = {}});
-  const LoadedModel b = load(gguf_file("a.q4_1"), {.device = visible, .storage = {}});
+  const LoadedModel a = load_gguf(gguf_file("a.q4_1"), {.device = hidden, .storage = {}});
+  const LoadedModel b = load_gguf(gguf_file("a.q4_1"), {.device = visible, .storage = {}});
   for (size_t i = 0; i < a.weights.parameters.size(); ++i) {
     const Weight& x = a.weights.parameters[i].matrix;
     const Weight& y = b.weights.parameters[i].matrix;
@@ -125,7 +125,7 @@ TEST(GgufConfig, ErrorsNameTheKeyOrTensor) {
   const Scratch scratch;
   const fs::path path = scratch.path / "m.gguf";
   HostDevice device;
-  const auto loading = [&] { load(path, {.device = device}); };
+  const auto loading = [&] { load_gguf(path, {.device = device}); };
   const auto set = [](const char* wanted, const formats::GgufValue& to) {
     return Edit([wanted, to](std::string& key, formats::GgufValue& value) {
       if (key == wanted) value = to;

@@ -14,11 +14,6 @@ namespace {
 
 const std::vector<size_t> lengths = {1, 3, 2048, 5000, 40000};
 
-template <class T>
-constexpr Number number_of() {
-  return std::is_same_v<T, int64_t> ? Number::i64 : std::is_same_v<T, float> ? Number::f32 : Number::f64;
-}
-
 // Numbers in device memory, with a workspace for operations on them.
 template <class T>
 struct Numbers {

@@ -9,7 +9,7 @@ namespace ingot::comm {
 
 namespace {
 
-const std::vector<size_t> lengths = {0, 1, 3, 2048, 5000, 40000};
+const std::vector<size_t> message_lengths = {0, 1, 3, 2048, 5000, 40000};
 
 // f32 values whose sum depends on the order of addition.
 float value_of(int rank, size_t i) {
@@ -27,7 +27,7 @@ std::vector<size_t> sections_of(int ranks, size_t n) {
 
 void check_integer_sums_and_maxima(const Group& group) {
   const int ranks = group.size();
-  for (const size_t n : lengths) {
+  for (const size_t n : message_lengths) {
     std::vector<int64_t> sums(n);
     std::vector<int32_t> largest(n);
     for (size_t i = 0; i < n; ++i) {
@@ -46,7 +46,7 @@ void check_integer_sums_and_maxima(const Group& group) {
 }
 
 void check_floating_point_sums_are_in_the_order_of_ranks(const Group& group) {
-  for (const size_t n : lengths) {
+  for (const size_t n : message_lengths) {
     std::vector<float> sums(n);
     std::vector<double> wide(n);
     for (size_t i = 0; i < n; ++i) {
@@ -70,7 +70,7 @@ void check_floating_point_sums_are_in_the_order_of_ranks(const Group& group) {
 
 void check_sections_are_reduced_and_gathered(const Group& group) {
   const int ranks = group.size();
-  for (const size_t n : lengths) {
+  for (const size_t n : message_lengths) {
     const std::vector<size_t> counts = sections_of(ranks, n);
     std::vector<size_t> bytes;
     size_t total = 0;

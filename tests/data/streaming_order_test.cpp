@@ -15,7 +15,7 @@ namespace ingot::data {
 namespace {
 
 using Json = nlohmann::json;
-using Ids = std::vector<int64_t>;
+using SampleIds = std::vector<int64_t>;
 
 Json golden(const std::string& name, const char* part) {
   return Json::parse(read_file(std::filesystem::path(test_data) / "data" / name)).at(part);
@@ -41,10 +41,10 @@ void expect_usage(const Call& call) {
 void expect_shuffles(const std::string& file, int64_t least) {
   int64_t compared = 0;
   for (const Json& expected : golden(file, "shuffles")) {
-    const Ids units = expected.at("units").get<Ids>();
-    const Ids ids = streaming_shuffle(parse_streaming_shuffle(expected.at("algorithm").get<std::string>()), units,
-                                      expected.at("nodes"), 9176, expected.at("epoch"), expected.at("block"));
-    EXPECT_EQ(ids, expected.at("ids").get<Ids>()) << expected;
+    const SampleIds units = expected.at("units").get<SampleIds>();
+    const SampleIds ids = streaming_shuffle(parse_streaming_shuffle(expected.at("algorithm").get<std::string>()), units,
+                                            expected.at("nodes"), 9176, expected.at("epoch"), expected.at("block"));
+    EXPECT_EQ(ids, expected.at("ids").get<SampleIds>()) << expected;
     ++compared;
   }
   EXPECT_GE(compared, least);
@@ -67,7 +67,7 @@ TEST(StreamingOrder, PartitionsAreStreamings) {
       expect_usage(partition);
       ++refused;
     } else {
-      EXPECT_EQ(partition().ids, expected.at("ids").get<Ids>()) << expected;
+      EXPECT_EQ(partition().ids, expected.at("ids").get<SampleIds>()) << expected;
       ++compared;
     }
   }
@@ -85,7 +85,7 @@ TEST(StreamingOrder, OrdersOfDatasetsAreStreamings) {
     std::vector<StreamingStream> streams;
     for (const Json& stream : expected.at("streams")) {
       StreamingStream& added = streams.emplace_back();
-      added.shards = stream.at("shards").get<Ids>();
+      added.shards = stream.at("shards").get<SampleIds>();
       if (stream.contains("proportion")) added.proportion = stream["proportion"].get<double>();
       if (stream.contains("repeat")) added.repeat = stream["repeat"].get<double>();
       added.choose = maybe(stream, "choose");
@@ -115,7 +115,7 @@ TEST(StreamingOrder, OrdersOfDatasetsAreStreamings) {
       if (work.at("ids").is_null()) {
         expect_usage(ids);
       } else {
-        EXPECT_EQ(ids(), work.at("ids").get<Ids>());
+        EXPECT_EQ(ids(), work.at("ids").get<SampleIds>());
       }
     }
   }
@@ -124,9 +124,9 @@ TEST(StreamingOrder, OrdersOfDatasetsAreStreamings) {
 
 // The samples of each global batch in the remainder of an epoch.
 std::vector<std::vector<int64_t>> global_batches(const WorkerSamples& work) {
-  std::vector<Ids> batches;
+  std::vector<SampleIds> batches;
   for (int64_t q = 0; q < work.world.workers * work.num_batches; ++q) {
-    Ids& batch = batches.emplace_back();
+    SampleIds& batch = batches.emplace_back();
     for (int64_t rank = 0; rank < work.world.num_ranks(); ++rank) {
       for (int64_t b = 0; b < work.batch; ++b) batch.push_back(work.at(rank, q, b));
     }
@@ -196,7 +196,7 @@ TEST(StreamingOrder, RejectsInvalidSettings) {
   StreamingStream repeat = plain;
   repeat.repeat = 2;
   expect_usage(choices({repeat}, 3));
-  const Ids units = {4, 3};
+  const SampleIds units = {4, 3};
   const auto shuffle = [&](StreamingShuffle algorithm, int64_t nodes, int64_t block) {
     return [&units, algorithm, nodes, block] { streaming_shuffle(algorithm, units, nodes, 1, 0, block); };
   };

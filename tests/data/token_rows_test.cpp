@@ -18,7 +18,7 @@ std::filesystem::path golden(const std::string& name) {
   return std::filesystem::path(test_data) / "formats/npy" / (name + ".npy");
 }
 
-std::vector<Document> read_all(const std::filesystem::path& path) {
+std::vector<Document> read_all_rows(const std::filesystem::path& path) {
   TokenRows rows(path);
   std::vector<Document> documents;
   for (Document document; rows.next(document);) documents.push_back(document);
@@ -67,7 +67,7 @@ using Marks = std::vector<uint8_t>;
 
 TEST(TokenRows, ReadsMlperfsGovReport) {
   for (const char* name : {"govreport", "govreport_arrays"}) {
-    const std::vector<Document> documents = read_all(golden(name));
+    const std::vector<Document> documents = read_all_rows(golden(name));
     ASSERT_EQ(documents.size(), 3U) << name;
     for (size_t r = 0; r < 3; ++r) {
       const Document& document = documents[r];
@@ -83,15 +83,15 @@ TEST(TokenRows, ReadsMlperfsGovReport) {
 }
 
 TEST(TokenRows, ReadsNumericArrays) {
-  const std::vector<Document> rows = read_all(golden("u2"));
+  const std::vector<Document> rows = read_all_rows(golden("u2"));
   ASSERT_EQ(rows.size(), 2U);
   EXPECT_EQ(rows[1].ids, (Ids{3, 4, 5}));
   EXPECT_EQ(rows[1].loss_mask, (Marks{1, 1, 1}));
   EXPECT_TRUE(rows[1].splittable);
-  const std::vector<Document> one = read_all(golden("version2"));
+  const std::vector<Document> one = read_all_rows(golden("version2"));
   ASSERT_EQ(one.size(), 1U);
   EXPECT_EQ(one[0].ids, (Ids{0, 1, 2, 3}));
-  const std::vector<Document> ragged = read_all(golden("ragged"));
+  const std::vector<Document> ragged = read_all_rows(golden("ragged"));
   ASSERT_EQ(ragged.size(), 3U);
   EXPECT_EQ(ragged[1].ids.size(), 1500U);
   EXPECT_EQ(ragged[2].ids, Ids{300000});
@@ -104,7 +104,7 @@ TEST(TokenRows, ReadsNumericArrays) {
 TEST(TokenRows, ReadsLabelsMasksAndPackedRows) {
   const TempFolder folder;
   const std::string ids = list({5, 6, 7, 8});
-  const std::vector<Document> documents = read_all(folder.file(
+  const std::vector<Document> documents = read_all_rows(folder.file(
       "a.npy",
       npy_of({ids, dict({{"input_ids", ids}}), dict({{"input_ids", ids}, {"labels", list({-100, -100, 7, 8})}}),
               dict({{"input_ids", ids}, {"labels", list({5, 6, -100, 8})}, {"attention_mask", list({1, 1, 1, 0})}}),

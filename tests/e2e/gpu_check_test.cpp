@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<Json> lines_of(const fs::path& file) {
+std::vector<Json> results_of(const fs::path& file) {
   std::vector<Json> lines;
   std::stringstream text(read(file));
   for (std::string line; std::getline(text, line);) lines.push_back(Json::parse(line));
@@ -232,7 +232,7 @@ TEST_P(GpuCheck, RunsResumesAndReports) {
   ASSERT_EQ(check("parity"), 0) << read(program / "output");
   ASSERT_EQ(check("speed"), 0) << read(program / "output");
   ASSERT_EQ(check("peers"), 0) << read(program / "output");
-  const std::vector<Json> lines = lines_of(out / "results.jsonl");
+  const std::vector<Json> lines = results_of(out / "results.jsonl");
   std::map<std::string, std::string> status;
   for (const Json& line : lines) {
     status[line.at("piece")] = line.at("status");
@@ -267,11 +267,11 @@ TEST_P(GpuCheck, RunsResumesAndReports) {
   // Finished parts are not repeated; refused parts are tried again.
   ASSERT_EQ(check("parity"), 0);
   ASSERT_EQ(check("speed"), 0);
-  EXPECT_EQ(lines_of(out / "results.jsonl").size(), lines.size() + 1);
+  EXPECT_EQ(results_of(out / "results.jsonl").size(), lines.size() + 1);
   // Without time left, the script leaves everything for the next call and says so.
   fs::rename(out / "results.jsonl", out / "kept.jsonl");
   ASSERT_EQ(check("parity --seconds 0"), 0);
-  for (const Json& line : lines_of(out / "results.jsonl")) EXPECT_EQ(line.at("status"), "skipped");
+  for (const Json& line : results_of(out / "results.jsonl")) EXPECT_EQ(line.at("status"), "skipped");
   fs::rename(out / "kept.jsonl", out / "results.jsonl");
 
   ASSERT_EQ(check("report --name found"), 0) << read(program / "output");
@@ -324,7 +324,7 @@ TEST_P(GpuCheck, TheFirstDayIsOneCall) {
                               " --out " + out.string() + " >" + (program / "output").string() + " 2>&1";
   ASSERT_EQ(std::system(command.c_str()), 0) << read(program / "output");
   std::map<std::string, std::string> status;
-  for (const Json& line : lines_of(out / "results.jsonl")) status[line.at("piece")] = line.at("status");
+  for (const Json& line : results_of(out / "results.jsonl")) status[line.at("piece")] = line.at("status");
   for (const char* piece : {"devices", "paper", "ops-0", "train-tiny-lora", "longest-kernels"})
     EXPECT_EQ(status[piece], "finished") << piece << read(program / "output");
   for (const char* piece : {"memcheck-0", "racecheck-0"}) EXPECT_EQ(status[piece], "wrong") << "faults were reported";

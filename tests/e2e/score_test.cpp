@@ -44,7 +44,7 @@ struct Golden {
 };
 
 // Two blocks of hidden size up to 64 and MLP size 96, and the head: at most 16 sums of 96 terms in sequence.
-const double bound = tolerance(DType::f32, 16 * 96);
+const double score_bound = tolerance(DType::f32, 16 * 96);
 
 void expect_score(const std::string& shape, const char* file, std::vector<std::string> more) {
   const Program program;
@@ -62,12 +62,12 @@ void expect_score(const std::string& shape, const char* file, std::vector<std::s
     EXPECT_TRUE(report["tokens"][t]["text"].is_null());
     if (t == 0) continue;
     const double expected = golden.logprob(t - 1, golden.ids[t]);
-    EXPECT_NEAR(report["tokens"][t]["logprob"].get<double>(), expected, bound * std::abs(expected)) << t;
+    EXPECT_NEAR(report["tokens"][t]["logprob"].get<double>(), expected, score_bound * std::abs(expected)) << t;
     sum += expected;
   }
   const double loss = -sum / static_cast<double>(golden.ids.size() - 1);
-  EXPECT_NEAR(report.at("loss").get<double>(), loss, bound * loss);
-  EXPECT_NEAR(report.at("perplexity").get<double>(), std::exp(loss), 2 * bound * loss * std::exp(loss));
+  EXPECT_NEAR(report.at("loss").get<double>(), loss, score_bound * loss);
+  EXPECT_NEAR(report.at("perplexity").get<double>(), std::exp(loss), 2 * score_bound * loss * std::exp(loss));
 
   const formats::NpyFile file_of_logits(npy);
   EXPECT_EQ(file_of_logits.dtype(), "f4");
@@ -81,7 +81,7 @@ void expect_score(const std::string& shape, const char* file, std::vector<std::s
     error += difference * difference;
     size += static_cast<double>(golden.logits[i]) * static_cast<double>(golden.logits[i]);
   }
-  EXPECT_LT(std::sqrt(error / size), bound);
+  EXPECT_LT(std::sqrt(error / size), score_bound);
 }
 
 class Score : public testing::TestWithParam<const char*> {};
@@ -118,7 +118,7 @@ TEST(ScoreText, StoredAndConvertedWeightsScoreTheSame) {
             {"score", "--model", llama("a"), "--ids", "1,5,9,12,100", "--dtype", "fp32", "--weights", weights})["loss"]
         .get<double>();
   };
-  EXPECT_NEAR(loss("stored"), loss("fp32"), bound * loss("fp32"));
+  EXPECT_NEAR(loss("stored"), loss("fp32"), score_bound * loss("fp32"));
 }
 
 // int8 weights equal those of a q8_0 GGUF file; they are quantized at loading.
@@ -237,8 +237,8 @@ TEST(Eval, PerplexityIsTheScoreOfTheText) {
       program.report({"score", "--model", model, "--text", "abcde<|im_end|>", "--dtype", "fp32", "--threads", "1"});
   double sum = 0;
   for (size_t t = 3; t < 6; ++t) sum -= score["tokens"][t]["logprob"].get<double>();
-  EXPECT_NEAR(report.at("loss").get<double>(), sum / 3, bound * sum / 3);
-  EXPECT_NEAR(report.at("perplexity").get<double>(), std::exp(sum / 3), 2 * bound * sum * std::exp(sum / 3));
+  EXPECT_NEAR(report.at("loss").get<double>(), sum / 3, score_bound * sum / 3);
+  EXPECT_NEAR(report.at("perplexity").get<double>(), std::exp(sum / 3), 2 * score_bound * sum * std::exp(sum / 3));
 }
 
 TEST(Eval, ErrorsNameTheFault) {

@@ -10,13 +10,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path golden = fs::path(test_data) / "text";
+const fs::path golden_text = fs::path(test_data) / "text";
 
 // A model folder that contains only a tokenizer.
 std::string tokenizer_folder(const Program& program, const std::string& name) {
   const fs::path folder = program / name;
   fs::create_directories(folder);
-  fs::copy_file(golden / (name + ".tokenizer.json"), folder / "tokenizer.json");
+  fs::copy_file(golden_text / (name + ".tokenizer.json"), folder / "tokenizer.json");
   return folder.string();
 }
 
@@ -25,8 +25,8 @@ class Tokenize : public testing::TestWithParam<const char*> {};
 TEST_P(Tokenize, AgreesWithTokenizers) {
   const Program program;
   const std::string folder = tokenizer_folder(program, GetParam());
-  const Json texts = Json::parse(read(golden / "texts.json")).at("plain");
-  const Json expected = Json::parse(read(golden / (std::string(GetParam()) + ".golden.json"))).at("texts");
+  const Json texts = Json::parse(read(golden_text / "texts.json")).at("plain");
+  const Json expected = Json::parse(read(golden_text / (std::string(GetParam()) + ".golden.json"))).at("texts");
   for (size_t i = 5; i < texts.size(); i += 20) {  // tests/text covers all texts; this tests the command
     const std::string file = (program / "text.txt").string();
     write(file, texts[i].get<std::string>());

@@ -23,7 +23,7 @@ class OpNames : public ops::OpObserver {
   std::set<std::string> all;
 };
 
-struct Outcome {
+struct ExpertsOutcome {
   double loss;
   std::vector<std::string> names;
   std::vector<std::vector<float>> gradients;
@@ -31,8 +31,8 @@ struct Outcome {
 };
 
 // The third step, so that its dropout depends on the step too.
-Outcome outcome(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora, bool visible,
-                const comm::Group& tp) {
+ExpertsOutcome outcome(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora, bool visible,
+                       const comm::Group& tp) {
   SmallRun::Settings settings;
   settings.spec = model;
   settings.lora = lora;
@@ -46,7 +46,7 @@ Outcome outcome(const spec::ModelSpec& model, const std::optional<spec::LoraSpec
   run.step->context().watch = &names;
   const train::StepResult result = run.run(3, 0, run.sequences(5));
   EXPECT_FALSE(result.skipped);
-  Outcome found{result.loss, {}, train::gradients_of(*run.optimizer_state), names.all};
+  ExpertsOutcome found{result.loss, {}, train::gradients_of(*run.optimizer_state), names.all};
   for (const train::TrainedParameter& t : run.optimizer_state->tensors()) found.names.push_back(t.name);
   return found;
 }
@@ -70,7 +70,7 @@ class GroupedExperts : public testing::TestWithParam<FamilyCase> {
   // `tp`: ranks that have the model together.
   static void expect_agreement(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora,
                                const comm::Group& tp = {}) {
-    const Outcome expected = outcome(model, lora, true, tp), found = outcome(model, lora, false, tp);
+    const ExpertsOutcome expected = outcome(model, lora, true, tp), found = outcome(model, lora, false, tp);
     EXPECT_FALSE(expected.ops.contains("grouped_linear"));
     EXPECT_TRUE(found.ops.contains("grouped_linear") && found.ops.contains("grouped_linear_backward_input") &&
                 found.ops.contains("grouped_weight_gradient"));

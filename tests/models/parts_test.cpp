@@ -23,7 +23,7 @@
 namespace ingot::models {
 namespace {
 
-constexpr int64_t tokens = 24;
+constexpr int64_t part_tokens = 24;
 
 struct Batch {
   std::vector<int32_t> ids, positions, offsets, targets;
@@ -32,8 +32,8 @@ struct Batch {
 Batch batch_of(const spec::ModelSpec& spec) {
   Batch batch;
   RandomStream random(3, 0);
-  batch.offsets = {0, 9, static_cast<int32_t>(tokens)};
-  for (int32_t t = 0; t < tokens; ++t) {
+  batch.offsets = {0, 9, static_cast<int32_t>(part_tokens)};
+  for (int32_t t = 0; t < part_tokens; ++t) {
     batch.ids.push_back(static_cast<int32_t>(random.below(static_cast<uint64_t>(spec.vocab))));
     batch.positions.push_back(t < 9 ? t : t - 9);
     batch.targets.push_back(t % 5 == 3 ? -1 : static_cast<int32_t>(random.below(static_cast<uint64_t>(spec.vocab))));
@@ -41,14 +41,14 @@ Batch batch_of(const spec::ModelSpec& spec) {
   return batch;
 }
 
-struct Outcome {
+struct PartsOutcome {
   Values losses;
   std::map<size_t, Values> gradients;  // by index in the whole parameter table, as the part stores them
 };
 
 // One forward and backward pass of a part, with arenas of exactly the predicted sizes.
-Outcome run(const spec::ModelSpec& spec, const spec::ModelShard& part, const std::vector<Values>& whole,
-            const comm::Group& tp, spec::Recompute recompute) {
+PartsOutcome run(const spec::ModelSpec& spec, const spec::ModelShard& part, const std::vector<Values>& whole,
+                 const comm::Group& tp, spec::Recompute recompute) {
   CountingDevice device;
   ops::Registry registry;
   cpu::register_ops(registry);
@@ -57,11 +57,11 @@ Outcome run(const spec::ModelSpec& spec, const spec::ModelShard& part, const std
   const spec::ModelSpec sizes = spec::sizes_of(spec, part);
   const std::unique_ptr<Model> model = make_model(spec, own.weights, device, part);
   model->set_trainable(own.trainable, 0);
-  const PassShape shape{.tokens = tokens, .longest = tokens, .tp = part.tp};
+  const PassShape shape{.tokens = part_tokens, .longest = part_tokens, .tp = part.tp};
   const PassBytes bytes = pass_bytes(sizes, shape);
   const size_t head = bytes.loss_gradient + nn::NextTokenLoss::bytes(sizes, shape, true);
   Arena scratch(device, std::max({bytes.forward, head, bytes.backward}), "scratch");
-  const spec::SavedBytes kept = spec::saved_bytes(sizes, recompute, 4, tokens, sizes.num_layers());
+  const spec::SavedBytes kept = spec::saved_bytes(sizes, recompute, 4, part_tokens, sizes.num_layers());
   Arena saved(device, kept.own, "saved"), shared(device, kept.shared, "shared");
   Batch batch = batch_of(spec);
   const auto view = [&](std::vector<int32_t>& numbers) {
@@ -70,15 +70,16 @@ Outcome run(const spec::ModelSpec& spec, const spec::ModelShard& part, const std
   const nn::TokenBatch tokens_of{view(batch.ids), view(batch.positions), view(batch.offsets)};
   ops::Context context{device, registry, scratch, &threads};
   Sums accumulator(own.sums);
-  nn::Training training{.accumulator = accumulator, .accumulation_offsets = {0, 9, tokens}, .recompute = recompute};
+  nn::Training training{
+      .accumulator = accumulator, .accumulation_offsets = {0, 9, part_tokens}, .recompute = recompute};
   nn::Pass pass{.ops = context, .batch = tokens_of, .training = &training, .tp = {tp}};
-  Outcome outcome;
-  outcome.losses.resize(tokens);
+  PartsOutcome outcome;
+  outcome.losses.resize(part_tokens);
   Slot slot(saved, shared);
   const auto compute = [&](Values& losses) {
     model->forward(pass, slot);
     model->loss(pass, slot,
-                nn::NextTokenLoss({losses.data(), DType::f32, Shape{tokens}, &device}, view(batch.targets)));
+                nn::NextTokenLoss({losses.data(), DType::f32, Shape{part_tokens}, &device}, view(batch.targets)));
     if (pass.training) model->backward(pass, slot);
     slot.clear();
   };
@@ -92,7 +93,7 @@ Outcome run(const spec::ModelSpec& spec, const spec::ModelShard& part, const std
 
   // The losses without training are the same.
   pass.training = nullptr;
-  Values again(tokens);
+  Values again(part_tokens);
   compute(again);
   EXPECT_EQ(again, outcome.losses);
   return outcome;
@@ -106,14 +107,14 @@ double largest(const Values& values) {
 
 void compare_with_whole(const spec::ModelSpec& spec, int tp, spec::Recompute recompute) {
   const std::vector<Values> weights = whole_weights(spec);
-  const Outcome one = run(spec, {}, weights, {}, recompute);
+  const PartsOutcome one = run(spec, {}, weights, {}, recompute);
   const std::vector<spec::ParamSpec> table = spec::parameters(spec);
   // The rounding error of sums of this many terms propagates through all blocks, forward and backward.
-  const int64_t terms = std::max(spec::longest_row(spec), tokens) * 7 * spec.num_layers();
+  const int64_t terms = std::max(spec::longest_row(spec), part_tokens) * 7 * spec.num_layers();
   const double share = tolerance(DType::f32, terms);
   comm::run_in_process({.ranks = tp, .timeout_s = 60}, [&](const comm::Group& ranks) {
     const spec::ModelShard part{.tp = tp, .tp_rank = ranks.rank()};
-    const Outcome outcome = run(spec, part, weights, ranks, recompute);
+    const PartsOutcome outcome = run(spec, part, weights, ranks, recompute);
     for (size_t t = 0; t < outcome.losses.size(); ++t) {
       EXPECT_NEAR(outcome.losses[t], one.losses[t], share * largest(one.losses)) << t;
     }

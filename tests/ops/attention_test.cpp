@@ -62,12 +62,12 @@ bool same_bits(const Tensor& a, const Tensor& b) {
   return a.dtype == b.dtype && a.shape == b.shape && std::memcmp(a.data, b.data, a.bytes()) == 0;
 }
 
-struct Choice {
+struct KernelChoice {
   std::string implementation;
   DType dtype;
 };
 
-class AttentionBits : public testing::TestWithParam<Choice> {
+class AttentionBits : public testing::TestWithParam<KernelChoice> {
  protected:
   AttentionBits() {
     cpu::register_ops(registry_);
@@ -355,8 +355,8 @@ TEST_P(AttentionBits, DoNotDependOnChunkingOrPageSize) {
   }
 }
 
-std::vector<Choice> choices() {
-  std::vector<Choice> all;
+std::vector<KernelChoice> kernel_choices() {
+  std::vector<KernelChoice> all;
   ops::Registry registry;
   cpu::register_ops(registry);
   add_emulated_amx(registry);
@@ -366,7 +366,7 @@ std::vector<Choice> choices() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, AttentionBits, testing::ValuesIn(choices()),
+INSTANTIATE_TEST_SUITE_P(Cpu, AttentionBits, testing::ValuesIn(kernel_choices()),
                          [](const auto& info) { return info.param.implementation + "_" + name(info.param.dtype); });
 
 class AttentionErrors : public testing::Test {

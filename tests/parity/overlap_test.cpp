@@ -15,7 +15,7 @@ namespace {
 using gpu::sim::Schedule;
 
 constexpr const char* model = "llama/a";
-constexpr int64_t steps = 4;
+constexpr int64_t overlap_steps = 4;
 
 struct Trace {
   std::unique_ptr<Bench> bench;
@@ -28,16 +28,16 @@ const std::vector<data::PackedSequence>& sequences() {
   static const std::vector<data::PackedSequence> all(3, golden_sequence(model));
   return all;
 }
-const std::vector<int64_t> samples{0, 1, 2};
+const std::vector<int64_t> overlap_samples{0, 1, 2};
 
 Trace run_steps(Machine& machine, bool ahead, const BenchSettings& settings) {
   Trace run{make_bench(machine, model, settings), {}, {}, {}};
   train::Step& step = *run.bench->step;
   const auto begin = [&](int64_t s) {
-    if (s <= steps) step.begin(s, 1e-3, sequences(), samples);
+    if (s <= overlap_steps) step.begin(s, 1e-3, sequences(), overlap_samples);
   };
   if (ahead) begin(1);
-  for (int64_t s = 1; s <= steps; ++s) {
+  for (int64_t s = 1; s <= overlap_steps; ++s) {
     begin(ahead ? s + 1 : s);
     train::StepResult result = step.finish();
     while (result.retry) {
@@ -117,8 +117,8 @@ TEST_P(Overlap, StepsNeitherAllocateNorWaitForCopies) {
     const auto bench = make_bench(machine_, model, settings);
     const int allocations = device_->allocations;
     const int copies = device_->waiting_copies;
-    bench->step->begin(1, 1e-3, sequences(), samples);
-    bench->step->begin(2, 1e-3, sequences(), samples);
+    bench->step->begin(1, 1e-3, sequences(), overlap_samples);
+    bench->step->begin(2, 1e-3, sequences(), overlap_samples);
     bench->step->finish();
     bench->step->finish();
     bench->step->evaluate(sequences());

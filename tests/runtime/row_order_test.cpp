@@ -10,11 +10,11 @@ namespace ingot::runtime {
 namespace {
 
 const ProcessorId unknown{"Somebody", 1, 2};
-const RatesKey key = {.processor = "Some CPU", .cores = 4, .isa = "avx2", .threads = 2, .version = "1.0"};
+const RatesKey machine_key = {.processor = "Some CPU", .cores = 4, .isa = "avx2", .threads = 2, .version = "1.0"};
 
 TEST(RowOrder, OfAnUnknownProcessorIsMeasuredOnceAndAgainOnRequest) {
   const Scratch scratch;
-  const RateCache cache(scratch / "rates", key);
+  const RateCache cache(scratch / "rates", machine_key);
   int measurements = 0;
   cpu::RowOrder next = cpu::RowOrder::prefetched;
   const auto measure = [&] {
@@ -39,10 +39,11 @@ TEST(RowOrder, OfAnUnknownProcessorIsMeasuredOnceAndAgainOnRequest) {
 
 TEST(RowOrder, IsNotMeasuredWhereItIsKnownAndSaysWhyItIsNotCached) {
   const auto fail = []() -> cpu::RowOrder { throw std::logic_error("measured"); };
-  const CpuRowOrder zen4 = cpu_row_order({"AuthenticAMD", 25, 17}, RateCache({}, key), fail);
+  const CpuRowOrder zen4 = cpu_row_order({"AuthenticAMD", 25, 17}, RateCache({}, machine_key), fail);
   EXPECT_EQ(zen4.order, cpu::RowOrder::streams);
   EXPECT_EQ(zen4.date, "");
-  const CpuRowOrder homeless = cpu_row_order(unknown, RateCache({}, key), [] { return cpu::RowOrder::interleaved; });
+  const CpuRowOrder homeless =
+      cpu_row_order(unknown, RateCache({}, machine_key), [] { return cpu::RowOrder::interleaved; });
   EXPECT_EQ(homeless.order, cpu::RowOrder::interleaved);
   EXPECT_NE(homeless.not_cached, "");
 }

@@ -31,7 +31,7 @@ void expect_refused(const Case& c, Parse parse) {
   }
 }
 
-std::string chat_with(const std::string& members) {
+std::string chat_with_fields(const std::string& members) {
   return R"({"model": "m", "messages": [{"role": "user", "content": "x"}])" + members + "}";
 }
 
@@ -87,7 +87,7 @@ TEST(Requests, InvalidChatFieldsAreErrors) {
       {R"(, "n_discard": -1)", "n_discard", "unsupported_parameter"},
   };
   for (const Members& c : cases) {
-    const std::string body = chat_with(c.members);
+    const std::string body = chat_with_fields(c.members);
     expect_refused({c.members, body.c_str(), c.param, c.code}, [](const char* text) { parse_chat(text); });
   }
 }
@@ -138,7 +138,7 @@ TEST(Requests, ReadsEveryChatField) {
         [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{\"x\": 1}"}}]},
       {"role": "tool", "content": "1", "tool_call_id": "c1"}]})");
   EXPECT_TRUE(request.parallel_tool_calls);
-  EXPECT_FALSE(parse_chat(chat_with(R"(, "parallel_tool_calls": false)")).parallel_tool_calls);
+  EXPECT_FALSE(parse_chat(chat_with_fields(R"(, "parallel_tool_calls": false)")).parallel_tool_calls);
   EXPECT_EQ(request.sampling.temperature, 0);
   EXPECT_EQ(request.n, 2);
   EXPECT_EQ(request.stop, std::vector<std::string>{"end"});
@@ -164,9 +164,9 @@ TEST(Requests, ReadsEveryChatField) {
 
 TEST(Requests, ADeadlineStartsWhenTheRequestIsParsed) {
   using Clock = std::chrono::steady_clock;
-  EXPECT_FALSE(parse_chat(chat_with("")).deadline);
+  EXPECT_FALSE(parse_chat(chat_with_fields("")).deadline);
   const Clock::time_point before = Clock::now();
-  const ChatRequest request = parse_chat(chat_with(R"(, "deadline_ms": 7000)"));
+  const ChatRequest request = parse_chat(chat_with_fields(R"(, "deadline_ms": 7000)"));
   const Clock::time_point after = Clock::now();
   ASSERT_TRUE(request.deadline);
   EXPECT_GE(*request.deadline, before + std::chrono::seconds(7));

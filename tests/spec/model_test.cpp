@@ -10,7 +10,7 @@
 namespace ingot::spec {
 namespace {
 
-ModelSpec small() { return small_model("llama", 2); }
+ModelSpec small_llama() { return small_model("llama", 2); }
 
 TEST(RopeFrequencies, ScaleLikeLlama31) {  // values of transformers' _compute_llama3_parameters
   Rope rope{.theta = 5e5};
@@ -25,7 +25,7 @@ TEST(RopeFrequencies, ScaleLikeLlama31) {  // values of transformers' _compute_l
 }
 
 TEST(Parameters, CountsThePublishedSizes) {
-  ModelSpec m = small();
+  ModelSpec m = small_llama();
   LayerSpec layer;
   layer.attention.heads = 32, layer.attention.kv_heads = 8, layer.attention.head_dim = 128;
   layer.mlp = Dense{.features = 14336};
@@ -39,7 +39,7 @@ TEST(Parameters, CountsThePublishedSizes) {
 }
 
 TEST(Parameters, BiasesHaveNoDecay) {
-  ModelSpec m = small();
+  ModelSpec m = small_llama();
   change_layers(
       m, [](LayerSpec& layer) { layer.attention.bias = layer.attention.out_bias = dense_of(layer.mlp).bias = true; });
   int biases = 0;
@@ -51,11 +51,11 @@ TEST(Parameters, BiasesHaveNoDecay) {
 }
 
 TEST(Check, ErrorsNameTheSetting) {
-  ModelSpec m = small();
+  ModelSpec m = small_llama();
   EXPECT_NO_THROW(check(m));
   m.layers.back().attention.kv_heads = 3;
   EXPECT_THROW(check(m), Error);
-  m = small();
+  m = small_llama();
   m.family = "mamba";
   try {
     check(m);
@@ -69,18 +69,18 @@ TEST(Check, ErrorsNameTheSetting) {
 TEST(Lora, TargetsMatchLikePeft) {
   LoraSpec lora;
   lora.targets = {"all-linear"};
-  EXPECT_EQ(lora_parameters(small(), lora).size(), 14u);  // the head is excluded
+  EXPECT_EQ(lora_parameters(small_llama(), lora).size(), 14u);  // the head is excluded
   lora.targets = {"q_proj", "lm_head"};
-  EXPECT_EQ(lora_parameters(small(), lora).size(), 3u);
+  EXPECT_EQ(lora_parameters(small_llama(), lora).size(), 3u);
   lora.targets = {"model.layers.1.mlp.up_proj"};
-  EXPECT_EQ(lora_parameters(small(), lora).size(), 1u);
+  EXPECT_EQ(lora_parameters(small_llama(), lora).size(), 1u);
   for (const char* wrong : {"proj", "query", "embed_tokens", "input_layernorm"}) {
     lora.targets = {wrong};
-    EXPECT_THROW(lora_parameters(small(), lora), Error) << wrong;
+    EXPECT_THROW(lora_parameters(small_llama(), lora), Error) << wrong;
   }
   lora.targets = {"q_proj"};
   lora.rank = 33;
-  EXPECT_THROW(lora_parameters(small(), lora), Error);
+  EXPECT_THROW(lora_parameters(small_llama(), lora), Error);
 }
 
 TEST(Lora, FactorIsAlphaOverRankOrItsRoot) {

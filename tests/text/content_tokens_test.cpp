@@ -19,7 +19,7 @@ namespace {
 using nlohmann::ordered_json;
 using Ids = std::vector<int32_t>;
 
-std::unique_ptr<Tokenizer> load(const std::string& name) {
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name) {
   const std::string file = name + ".tokenizer.json";
   return Tokenizer::from_json(read_golden(file), file);
 }
@@ -87,7 +87,7 @@ TEST(ContentTokens, OtherTokensDoNotChange) {
   std::minstd_rand random(5);
   for (const char* name : {"gpt2", "gpt2_prefix", "llama3", "qwen2", "smollm2", "cased", "behaviors", "llama2", "llama",
                            "mistral", "unigram", "nfkc", "words"}) {
-    const auto tokenizer = load(name);
+    const auto tokenizer = load_tokenizer(name);
     for (const auto& entry : texts["plain"]) {
       const auto text = entry.get<std::string>();
       ByteRanges content;
@@ -107,7 +107,7 @@ TEST(ContentTokens, OtherTokensDoNotChange) {
 // Special tokens that the model would produce from their characters, or from others that are normalised to them.
 TEST(ContentTokens, MergesProduceNoControlTokens) {
   for (const char* name : {"unigram", "nfkc", "words", "llama", "mistral"}) {
-    const auto tokenizer = load(name);
+    const auto tokenizer = load_tokenizer(name);
     const int32_t end = tokenizer->find("</s>").value();
     for (const std::string text : {"</s>", "a </s> b", "\uff1c/s\uff1e", "</\uff53>", "\u2581</s>"}) {
       const Ids ids = encode(*tokenizer, text, {{0, text.size()}});
@@ -277,12 +277,12 @@ TEST(ContentTokens, SentencePieceGivesNoSpecialPiecesFromContent) {
 
 // ---- chats
 
-const ordered_json& golden() {
+const ordered_json& golden_tokens() {
   static const ordered_json json = read_golden_json("templates.json");
   return json;
 }
 
-ChatOptions options_of(const ordered_json& conversation) {
+ChatOptions content_options_of(const ordered_json& conversation) {
   ChatOptions options;
   options.bos_token = "<s>";
   options.eos_token = "</s>";
@@ -328,14 +328,14 @@ std::vector<ordered_json> with_words(const ordered_json& value, const std::strin
 TEST(ContentTokens, NoTemplateLetsContentGiveControlTokens) {
   size_t num_compared = 0;
   std::set<std::string> families, without_own;  // families with BOS and EOS only
-  for (const auto& [name, text] : golden()["templates"].items()) {
+  for (const auto& [name, text] : golden_tokens()["templates"].items()) {
     const auto source = text.get<std::string>();
     const ChatTemplate chat(source, name);
     const std::set<std::string> tokens = control_tokens(source);
     if (tokens.size() == 2) without_own.insert(name);
     const auto tokenizer = byte_tokenizer(tokens);
-    for (const ordered_json& conversation : golden()["conversations"]) {
-      const ChatOptions options = options_of(conversation);
+    for (const ordered_json& conversation : golden_tokens()["conversations"]) {
+      const ChatOptions options = content_options_of(conversation);
       const ordered_json tools = conversation.value("tools", ordered_json(nullptr));
       const ordered_json both = {{"messages", conversation["messages"]}, {"tools", tools}};
       const auto count = [&](const ordered_json& changed) -> std::optional<size_t> {
@@ -357,27 +357,27 @@ TEST(ContentTokens, NoTemplateLetsContentGiveControlTokens) {
       families.insert(name);
     }
   }
-  EXPECT_EQ(families.size(), golden()["templates"].size());
+  EXPECT_EQ(families.size(), golden_tokens()["templates"].size());
   EXPECT_EQ(without_own, (std::set<std::string>{"parts", "python_tools", "thinking", "vicuna"}));
   EXPECT_GT(num_compared, 1000u);
 }
 
 // Ordinary conversations get the ids of their rendered text.
 TEST(ContentTokens, OrdinaryChatsKeepTheirIds) {
-  for (const auto& row : golden()["rendered"]) {
+  for (const auto& row : golden_tokens()["rendered"]) {
     if (!row.contains("text")) continue;
-    const ordered_json& conversation = golden()["conversations"][row["conversation"].get<size_t>()];
-    const auto source = golden()["templates"][row["template"].get<std::string>()].get<std::string>();
+    const ordered_json& conversation = golden_tokens()["conversations"][row["conversation"].get<size_t>()];
+    const auto source = golden_tokens()["templates"][row["template"].get<std::string>()].get<std::string>();
     if (conversation.contains("date_string") || conversation.dump().find("<|im_end|>") != std::string::npos) continue;
     const ChatText chat = ChatTemplate(source, "test")
                               .render(conversation["messages"], conversation.value("tools", ordered_json(nullptr)),
-                                      options_of(conversation));
+                                      content_options_of(conversation));
     const auto bytes = byte_tokenizer(control_tokens(source));
     EXPECT_EQ(encode(*bytes, chat.text, chat.content), encode(*bytes, chat.text, {})) << row;
     for (const char* name : {"smollm2", "llama3", "llama", "mistral", "unigram", "qwen2"}) {
       static std::map<std::string, std::unique_ptr<Tokenizer>> tokenizers;
       auto& tokenizer = tokenizers[name];
-      if (!tokenizer) tokenizer = load(name);
+      if (!tokenizer) tokenizer = load_tokenizer(name);
       EXPECT_EQ(encode(*tokenizer, chat.text, chat.content), encode(*tokenizer, chat.text, {})) << name << row;
     }
   }

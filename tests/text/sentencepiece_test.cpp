@@ -14,7 +14,7 @@ namespace {
 using nlohmann::ordered_json;
 using Ids = std::vector<int32_t>;
 
-constexpr EncodeOptions plain_text{.add_special_tokens = false, .parse_special = false};
+constexpr EncodeOptions only_text{.add_special_tokens = false, .parse_special = false};
 
 VocabularySpec vocabulary(const std::string& name) { return parse_sentencepiece(read_golden(name + ".model"), name); }
 
@@ -26,7 +26,7 @@ void expect_golden(const Tokenizer& tokenizer, const std::string& name) {
   for (size_t i = 0; i < lists["plain"].size(); ++i) {
     const auto text = lists["plain"][i].get<std::string>();
     const auto ids = golden["texts"][i]["ids"].get<Ids>();
-    EXPECT_EQ(tokenizer.encode(text, plain_text), ids) << i << ": " << text;
+    EXPECT_EQ(tokenizer.encode(text, only_text), ids) << i << ": " << text;
     const std::string decoded = golden["texts"][i].value("decoded", text);
     // The library decodes an unknown character to U+2047 between spaces; Ingot decodes it to the token's name.
     if (std::find(ids.begin(), ids.end(), tokenizer.unk_id().value()) != ids.end()) continue;

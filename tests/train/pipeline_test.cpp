@@ -213,7 +213,7 @@ class Part : public PipelineWork {
 };
 
 // All families, with eight blocks.
-std::vector<models::FamilyCase> cases() {
+std::vector<models::FamilyCase> pipeline_cases() {
   std::vector<models::FamilyCase> list = models::family_cases();
   for (models::FamilyCase& c : list) c.spec = with_blocks(c.spec, 8);
   return list;
@@ -401,12 +401,12 @@ TEST_P(PipelineOfTensorParallelStages, EqualsTheWholeModel) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, PipelineOfFamily, testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(Families, PipelineOfFamily, testing::ValuesIn(pipeline_cases()),
                          [](const auto& one) { return one.param.name; });
 
 // Those whose heads can be cut too.
 std::vector<models::FamilyCase> tensor_parallel_cases() {
-  std::vector<models::FamilyCase> list = cases();
+  std::vector<models::FamilyCase> list = pipeline_cases();
   std::erase_if(list, [](const models::FamilyCase& c) { return !models::can_be_cut(c.spec, {.tp = 2, .pp = 2}); });
   return list;
 }
@@ -415,7 +415,7 @@ INSTANTIATE_TEST_SUITE_P(Families, PipelineOfTensorParallelStages, testing::Valu
                          [](const auto& one) { return one.param.name; });
 
 TEST(Pipeline, HasTheSameBitsWithEveryScheduleAndNumberOfMicroBatches) {
-  const spec::ModelSpec spec = cases().front().spec;
+  const spec::ModelSpec spec = pipeline_cases().front().spec;
   for (const int micro_batches : {1, 3, 8}) {
     const Whole whole(spec, micro_batches);
     for (const spec::PipelineScheduleName name : {gpipe, one_f_one_b, zb_h1}) {
@@ -429,7 +429,7 @@ TEST(Pipeline, HasTheSameBitsWithEveryScheduleAndNumberOfMicroBatches) {
 }
 
 TEST(Pipeline, RefusesWhatDoesNotFitTheSchedule) {
-  const spec::ModelSpec spec = cases().front().spec;
+  const spec::ModelSpec spec = pipeline_cases().front().spec;
   const std::vector<Values> weights = models::whole_weights(spec);
   const spec::PipelineSchedule one = spec::make_pipeline_schedule(gpipe, {.micro_batches = 1});
   Batches batches(spec, 2);

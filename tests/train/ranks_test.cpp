@@ -21,12 +21,12 @@ namespace ingot::train {
 namespace {
 
 // What must be equal between ranks and between runs.
-struct Outcome {
+struct RanksOutcome {
   std::vector<double> losses;
   std::vector<double> norms;
   std::map<size_t, std::vector<float>> weights;  // by TrainedParameter::number
   std::vector<int32_t> ranges;
-  friend bool operator==(const Outcome&, const Outcome&) = default;
+  friend bool operator==(const RanksOutcome&, const RanksOutcome&) = default;
 };
 
 struct Case {
@@ -96,7 +96,7 @@ StepResult run_step(SmallRun& run, int64_t step, int64_t sequences) {
   return result;
 }
 
-void add_weights(Outcome& outcome, const SmallRun& run) {
+void add_weights(RanksOutcome& outcome, const SmallRun& run) {
   const OptimizerState& optimizer_state = *run.optimizer_state;
   for (const TrainedParameter& t : optimizer_state.tensors()) outcome.weights[t.number] = run.weight(t);
   if (!optimizer_state.ranges()) return;
@@ -104,10 +104,10 @@ void add_weights(Outcome& outcome, const SmallRun& run) {
   outcome.ranges.assign(ranges, ranges + optimizer_state.num_trainable());
 }
 
-Outcome train_rank(SmallRun::Settings settings, const comm::Group& ranks, int64_t sequences, int64_t steps) {
+RanksOutcome train_rank(SmallRun::Settings settings, const comm::Group& ranks, int64_t sequences, int64_t steps) {
   settings.ranks = ranks;
   SmallRun run(settings);
-  Outcome outcome;
+  RanksOutcome outcome;
   for (int64_t step = 1; step <= steps; ++step) {
     const StepResult result = run_step(run, step, sequences);
     EXPECT_FALSE(result.skipped);
@@ -121,7 +121,7 @@ Outcome train_rank(SmallRun::Settings settings, const comm::Group& ranks, int64_
 // What all ranks have; what several of them have must be equal.
 class Outcomes {
  public:
-  void add(Outcome outcome) {
+  void add(RanksOutcome outcome) {
     const std::lock_guard lock(mutex_);
     if (!all_) {
       all_ = std::move(outcome);
@@ -135,15 +135,15 @@ class Outcomes {
       if (!added) EXPECT_EQ(weight, place->second) << "tensor " << number;
     }
   }
-  const Outcome& all() const { return *all_; }
+  const RanksOutcome& all() const { return *all_; }
 
  private:
   std::mutex mutex_;
-  std::optional<Outcome> all_;
+  std::optional<RanksOutcome> all_;
 };
 
 // `ranks`: the data-parallel ones of each of settings.stages.
-Outcome train(const SmallRun::Settings& settings, int ranks, int64_t sequences = 6, int64_t steps = 3) {
+RanksOutcome train(const SmallRun::Settings& settings, int ranks, int64_t sequences = 6, int64_t steps = 3) {
   Outcomes outcomes;
   comm::run_in_process({.ranks = ranks * settings.stages, .timeout_s = 120},
                        [&](const comm::Group& world) { outcomes.add(train_rank(settings, world, sequences, steps)); });
@@ -161,7 +161,7 @@ TEST(Ranks, FixedPointSumsHaveTheSameBitsForAnyRanksMicroBatchesAndZeroStages) {
   for (Case& c : cases()) {
     c.settings.types.fixed_point_sums = true;
     c.settings.step.accumulation_units = 6;
-    const Outcome expected = train(c.settings, 1);
+    const RanksOutcome expected = train(c.settings, 1);
     for (const auto& [ranks, zero, micro, visible, shard] : {Layout{2, 0, 1},
                                                              {2, 1, 2, false},
                                                              {2, 2, 8},
@@ -196,7 +196,7 @@ struct PipelineLayout {
   int shard = 0;
 };
 
-SmallRun::Settings laid_out(SmallRun::Settings settings, const PipelineLayout& layout, int64_t sequences) {
+SmallRun::Settings laid_out_ranks(SmallRun::Settings settings, const PipelineLayout& layout, int64_t sequences) {
   settings.step.schedule = layout.schedule;
   settings.stages = layout.stages;
   settings.chunks = layout.chunks;
@@ -232,9 +232,9 @@ TEST(Pipelines, FixedPointSumsHaveTheSameBitsForAnyScheduleStagesRanksAndMicroBa
   for (Case& c : pipeline_cases()) {
     c.settings.types.fixed_point_sums = true;
     c.settings.step.accumulation_units = 6;
-    const Outcome expected = train(c.settings, 1);
+    const RanksOutcome expected = train(c.settings, 1);
     for (const PipelineLayout& layout : pipeline_layouts()) {
-      EXPECT_EQ(train(laid_out(c.settings, layout, 6), layout.ranks), expected)
+      EXPECT_EQ(train(laid_out_ranks(c.settings, layout, 6), layout.ranks), expected)
           << c.name << ", " << spec::name_of(layout.schedule) << ", " << layout.stages << " stages, " << layout.ranks
           << " ranks, zero " << layout.zero;
     }
@@ -245,11 +245,11 @@ TEST(Pipelines, FixedPointSumsHaveTheSameBitsForAnyScheduleStagesRanksAndMicroBa
 TEST(Pipelines, Fp32SumsHaveTheBitsOfTheSameDataParallelRanks) {
   for (Case& c : pipeline_cases()) {
     for (const int ranks : {1, 2}) {
-      const Outcome expected = train(c.settings, ranks);
+      const RanksOutcome expected = train(c.settings, ranks);
       for (PipelineLayout layout : pipeline_layouts()) {
         layout.ranks = ranks;
         layout.micro = 3 - ranks;
-        EXPECT_EQ(train(laid_out(c.settings, layout, 6), ranks), expected)
+        EXPECT_EQ(train(laid_out_ranks(c.settings, layout, 6), ranks), expected)
             << c.name << ", " << spec::name_of(layout.schedule) << ", " << ranks << " ranks";
       }
     }
@@ -268,10 +268,11 @@ TEST(Pipelines, TiedEmbeddingsAreSharedDifferentlyOnBothStages) {
       settings.types.fixed_point_sums = fixed;
       settings.step.accumulation_units = fixed ? 6 : 0;
       settings.zero = 1;
-      const Outcome expected = train(settings, 3);
+      const RanksOutcome expected = train(settings, 3);
       using enum spec::PipelineScheduleName;
       for (const PipelineLayout& layout : {PipelineLayout{one_f_one_b, 2, 1, 3, 1, 1}, {zb_v, 2, 2, 3, 1, 1}})
-        EXPECT_EQ(train(laid_out(settings, layout, 6), 3), expected) << family.name << spec::name_of(layout.schedule);
+        EXPECT_EQ(train(laid_out_ranks(settings, layout, 6), 3), expected)
+            << family.name << spec::name_of(layout.schedule);
     }
     return;
   }
@@ -286,11 +287,11 @@ TEST(Pipelines, MayHaveFewerAccumulationUnitsOrNone) {
   settings.types.fixed_point_sums = true;
   settings.step.accumulation_unit = 2;
   settings.step.accumulation_units = 3;
-  const Outcome expected = train(settings, 1);
+  const RanksOutcome expected = train(settings, 1);
   using enum spec::PipelineScheduleName;
   for (const PipelineLayout& layout :
        {PipelineLayout{one_f_one_b, 2, 1, 4, 1, 1}, {zb_v, 2, 2, 4, 0, 1}, {interleaved, 2, 2, 2, 1, 1}}) {
-    EXPECT_EQ(train(laid_out(settings, layout, 6), layout.ranks), expected) << spec::name_of(layout.schedule);
+    EXPECT_EQ(train(laid_out_ranks(settings, layout, 6), layout.ranks), expected) << spec::name_of(layout.schedule);
   }
 }
 
@@ -303,7 +304,7 @@ TEST(Pipelines, EvaluateLikeOneRank) {
   EXPECT_EQ(expected.size(), 11U);
   for (const PipelineLayout& layout : pipeline_layouts()) {
     comm::run_in_process({.ranks = layout.stages, .timeout_s = 120}, [&](const comm::Group& world) {
-      SmallRun::Settings own = laid_out(settings, {layout.schedule, layout.stages, layout.chunks, 1, 0, 1}, 6);
+      SmallRun::Settings own = laid_out_ranks(settings, {layout.schedule, layout.stages, layout.chunks, 1, 0, 1}, 6);
       own.ranks = world;
       SmallRun run(own);
       const std::vector<double> losses = run.step->evaluate(run.sequences(11));
@@ -323,7 +324,8 @@ TEST(Pipelines, TakeThePredictedMemory) {
       settings.step.recompute = recompute;
       for (const PipelineLayout& layout : pipeline_layouts()) {
         comm::run_in_process({.ranks = layout.stages, .timeout_s = 120}, [&](const comm::Group& world) {
-          SmallRun::Settings own = laid_out(settings, {layout.schedule, layout.stages, layout.chunks, 1, 0, 1}, 6);
+          SmallRun::Settings own =
+              laid_out_ranks(settings, {layout.schedule, layout.stages, layout.chunks, 1, 0, 1}, 6);
           own.ranks = world;
           SmallRun run(own);
           const StepBytes bytes = Step::bytes(run.spec, own.step, run.optimizer_state->lowest_trainable_layer(),
@@ -351,16 +353,16 @@ TEST(Pipelines, AgreeOnSkippedAndRepeatedSteps) {
   settings.types.fixed_point_sums = true;
   settings.step.accumulation_units = 6;
   comm::run_in_process({.ranks = 4, .timeout_s = 120}, [&](const comm::Group& world) {
-    SmallRun::Settings own = laid_out(settings, {spec::PipelineScheduleName::one_f_one_b, 2, 1, 2, 0, 1}, 6);
+    SmallRun::Settings own = laid_out_ranks(settings, {spec::PipelineScheduleName::one_f_one_b, 2, 1, 2, 0, 1}, 6);
     own.ranks = world;
     SmallRun run(own);
     EXPECT_FALSE(run_step(run, 1, 6).skipped);
     const auto weights = [&] {
-      Outcome outcome;
+      RanksOutcome outcome;
       add_weights(outcome, run);
       return outcome;
     };
-    const Outcome before = weights();
+    const RanksOutcome before = weights();
     float& one = run.optimizer_state->tensors().back().weight.as<float>()[0];
     const float was = one;
     if (world.rank() == 3) one = INFINITY;  // the last stage of the second pipeline
@@ -391,11 +393,11 @@ TEST(Ranks, MayHaveFewerAccumulationUnitsOrNone) {
     settings.types.fixed_point_sums = fixed;
     settings.step.accumulation_unit = 2;
     settings.step.accumulation_units = fixed ? 3 : 0;
-    const Outcome expected = train(settings, 1);
+    const RanksOutcome expected = train(settings, 1);
     for (const int ranks : {2, 4}) {
       for (const int zero : {0, 1, 2, 3}) {
         settings.zero = zero;
-        const Outcome found = train(settings, ranks);
+        const RanksOutcome found = train(settings, ranks);
         if (fixed) EXPECT_EQ(found, expected);
         for (size_t i = 0; i < expected.losses.size(); ++i) {
           EXPECT_NEAR(found.losses[i] / expected.losses[i], 1, tolerance(DType::f32, 24 * 6)) << i;
@@ -409,11 +411,11 @@ TEST(Ranks, MayHaveFewerAccumulationUnitsOrNone) {
 TEST(Ranks, Fp32SumsAgreeToRoundingAndAreReproducible) {
   for (Case& c : cases()) {
     if (c.settings.step.activation != DType::f32) continue;
-    const Outcome expected = train(c.settings, 1);
+    const RanksOutcome expected = train(c.settings, 1);
     for (const int zero : {0, 1, 2, 3}) {
       c.settings.zero = zero;
       c.settings.step.micro = 2;
-      const Outcome found = train(c.settings, 3);
+      const RanksOutcome found = train(c.settings, 3);
       EXPECT_EQ(train(c.settings, 3), found) << c.name;
       if (c.settings.types.optimizer != OptimizerName::lion) {  // Lion's updates are signs, which hide rounding
         EXPECT_NE(found.weights, expected.weights)
@@ -462,7 +464,7 @@ TEST(Ranks, AgreeOnSkippedAndRepeatedSteps) {
       SmallRun run(own);
       EXPECT_FALSE(run_step(run, 1, 6).skipped);
       const auto weights = [&] {
-        Outcome outcome;
+        RanksOutcome outcome;
         add_weights(outcome, run);
         return outcome;
       };
@@ -473,7 +475,7 @@ TEST(Ranks, AgreeOnSkippedAndRepeatedSteps) {
       float none = 0;
       float& one = holds ? table.as<float>()[0] : none;
       const float was = one;
-      const Outcome before = weights();
+      const RanksOutcome before = weights();
       if (ranks.rank() == 1 || zero == 3) one = INFINITY;
       if (run.sharded) run.sharded->changed();
       const std::vector<data::PackedSequence> all = run.sequences(6);
@@ -525,12 +527,12 @@ TEST(Ranks, ResumeFromCheckpointsOfOtherRanks) {
   for (Case& c : pipeline_cases()) {
     c.settings.types.fixed_point_sums = true;
     c.settings.step.accumulation_units = 6;
-    const Outcome expected = train(c.settings, 1, 6, std::ssize(legs));
+    const RanksOutcome expected = train(c.settings, 1, 6, std::ssize(legs));
     const RunFiles files;
-    Outcome found;
+    RanksOutcome found;
     for (int64_t step = 1; step <= std::ssize(legs); ++step) {
       const Leg& leg = legs[static_cast<size_t>(step - 1)];
-      const SmallRun::Settings settings = laid_out(c.settings, leg.layout, 6);
+      const SmallRun::Settings settings = laid_out_ranks(c.settings, leg.layout, 6);
       Outcomes outcomes;
       comm::run_in_process(
           {.ranks = leg.layout.ranks * leg.layout.stages, .timeout_s = 120}, [&](const comm::Group& ranks) {
@@ -553,7 +555,7 @@ TEST(Ranks, ResumeFromCheckpointsOfOtherRanks) {
               write_run_checkpoint(files.path(), {step, step * 144}, identity, *run.optimizer_state, run.device, 2,
                                    ranks);
             }
-            Outcome outcome{{result.loss}, {result.grad_norm}, {}, {}};
+            RanksOutcome outcome{{result.loss}, {result.grad_norm}, {}, {}};
             if (step == std::ssize(legs)) add_weights(outcome, run);
             outcomes.add(std::move(outcome));
           });

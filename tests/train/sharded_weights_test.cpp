@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t sequences = 5;
 
-StepResult run_step(SmallRun& run, int64_t step) {
+StepResult run_sharded_step(SmallRun& run, int64_t step) {
   const std::vector<data::PackedSequence> all = run.sequences(sequences);
   const std::vector<int64_t> samples = SmallRun::samples(sequences);
   const comm::Group& ranks = run.step->grid().dp;
@@ -31,24 +31,24 @@ StepResult run_step(SmallRun& run, int64_t step) {
                        std::span(samples).subspan(share.begin, share.count()));
 }
 
-struct Outcome {
+struct ShardedOutcome {
   std::vector<double> losses, norms, evaluated;
   std::map<std::string, std::vector<float>> weights;
-  bool operator==(const Outcome&) const = default;
+  bool operator==(const ShardedOutcome&) const = default;
 };
 
 // Of the first rank; the others must agree, but for the losses of their own sequences.
-Outcome train(SmallRun::Settings settings, int zero, int ranks) {
+ShardedOutcome train(SmallRun::Settings settings, int zero, int ranks) {
   settings.zero = zero;
-  Outcome outcome;
+  ShardedOutcome outcome;
   comm::run_in_process({.ranks = ranks, .timeout_s = 120}, [&](const comm::Group& world) {
     SmallRun::Settings own = settings;
     own.ranks = world;
     SmallRun run(own);
     if (own.lora) run.randomise_b(7);
-    Outcome found;
+    ShardedOutcome found;
     for (int64_t step = 1; step <= 2; ++step) {
-      const StepResult result = run_step(run, step);
+      const StepResult result = run_sharded_step(run, step);
       EXPECT_FALSE(result.skipped);
       found.losses.push_back(result.loss);
       found.norms.push_back(result.grad_norm);
@@ -80,7 +80,7 @@ TEST_P(ShardedFamilies, HaveTheBitsOfZero2) {
       settings.lora = small_lora();
       settings.step.recompute = spec::Recompute::full;
     }
-    const Outcome expected = train(settings, 2, 3);
+    const ShardedOutcome expected = train(settings, 2, 3);
     EXPECT_EQ(train(settings, 3, 3), expected) << GetParam().name << (adapter ? ", adapter" : "");
   }
 }
@@ -94,7 +94,7 @@ TEST_P(ShardedFamilies, MayBeInHostMemory) {
   settings.step.micro = 2;
   for (const int ranks : {1, 2}) {
     settings.offload = false;
-    const Outcome expected = train(settings, 2, ranks);
+    const ShardedOutcome expected = train(settings, 2, ranks);
     settings.offload = true;
     EXPECT_EQ(train(settings, 3, ranks), expected) << GetParam().name << ", " << ranks << " ranks";
   }
@@ -360,13 +360,13 @@ TEST(ShardedWeights, NameTheLayerOfANonFiniteValue) {
         SmallRun::Settings own = settings;
         own.ranks = world;
         SmallRun run(own);
-        EXPECT_FALSE(run_step(run, 1).skipped);
+        EXPECT_FALSE(run_sharded_step(run, 1).skipped);
         const std::vector<spec::ParamSpec> table = spec::parameters(run.spec);
         const auto number = static_cast<size_t>(std::ranges::find(table, name, &spec::ParamSpec::name) - table.begin());
         const Tensor share = run.sharded->own(number, DType::f32);
         if (share.elements() > 0) share.as<float>()[0] = INFINITY;
         run.sharded->changed();
-        EXPECT_TRUE(run_step(run, 2).skipped);
+        EXPECT_TRUE(run_sharded_step(run, 2).skipped);
         const std::vector<data::PackedSequence> all = run.sequences(sequences);
         const std::vector<int64_t> samples = SmallRun::samples(sequences);
         const auto begin = static_cast<size_t>(world.rank()) * 2, count = static_cast<size_t>(world.rank()) + 2;
@@ -381,7 +381,7 @@ TEST(ShardedWeights, NameTheLayerOfANonFiniteValue) {
 // A probe computes alone, so that a rank that runs out of memory leaves none waiting; then they train as without it.
 TEST(ShardedWeights, MemoryProbesDoNotGather) {
   SmallRun::Settings settings{.threads = 1};
-  const Outcome expected = train(settings, 3, 2);
+  const ShardedOutcome expected = train(settings, 3, 2);
   settings.zero = 3;
   comm::run_in_process({.ranks = 2, .timeout_s = 120}, [&](const comm::Group& world) {
     SmallRun::Settings own = settings;

@@ -10,7 +10,7 @@ namespace ingot::text::jinja {
 namespace {
 
 // Capitalises words, which begin after white space, '-' and opening brackets.
-std::string title(std::string_view text) {
+std::string filter_title(std::string_view text) {
   std::string out;
   const auto is_separator = [&](size_t at) {
     return is_python_space(decode_utf8(text, at).code_point) ||
@@ -390,7 +390,7 @@ const std::unordered_map<std::string_view, Filter>& filters() {
       {"sort", sort},
       {"string", as_text},
       {"sum", sum},
-      {"title", [](const FilterCall& c) -> Value { return c.bind({}), c.context.map_case(c.text(), title); }},
+      {"title", [](const FilterCall& c) -> Value { return c.bind({}), c.context.map_case(c.text(), filter_title); }},
       {"tojson", to_json_filter},
       {"trim", trim},
       {"unique", unique},

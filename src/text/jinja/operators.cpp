@@ -89,8 +89,6 @@ void append_text(Context& context, const Value& value, int depth, std::string& o
   }
 }
 
-bool is_number(const Value& value) { return is<bool>(value) || is<int64_t>(value) || is<double>(value); }
-
 double as_double(const Value& value) {
   if (const auto* number = std::get_if<double>(&value)) return *number;
   if (const auto* boolean = std::get_if<bool>(&value)) return *boolean ? 1 : 0;

@@ -257,14 +257,14 @@ Value pad(const Call& call) {
   return out;
 }
 
-struct Entry {
+struct Method {
   std::vector<std::string_view> parameters;
   size_t num_required;
   Value (*run)(const Call&);
 };
 
-const std::unordered_map<std::string_view, Entry>& methods() {
-  static const std::unordered_map<std::string_view, Entry> table = {
+const std::unordered_map<std::string_view, Method>& methods() {
+  static const std::unordered_map<std::string_view, Method> table = {
       {"capitalize", {{}, 0, [](const Call& c) { return apply_filter(c.context, "capitalize", c.self, {}); }}},
       {"center", {{"width", "fillchar"}, 1, pad}},
       {"count", {{"sub"}, 1, count}},
@@ -318,7 +318,7 @@ bool has_string_method(std::string_view name) { return name == "format" || metho
 
 Value call_string_method(Context& context, const Text& self, const std::string& name, const Arguments& arguments) {
   if (name == "format") return format_braces(context, *self, arguments);
-  const Entry& entry = methods().at(name);
+  const Method& entry = methods().at(name);
   context.scan(self->memory());
   return entry.run({context, name, *self, self->text(),
                     jinja::bind(context, "str." + name, arguments, entry.parameters, entry.num_required)});

@@ -9,7 +9,6 @@
 namespace ingot::text::jinja {
 namespace {
 
-bool is_number(const Value& value) { return is<bool>(value) || is<int64_t>(value) || is<double>(value); }
 bool is_mapping(const Value& value) { return is<Dict*>(value) && std::get<Dict*>(value)->role == Dict::Role::mapping; }
 bool is_sequence(const Value& value) {
   return is<Text>(value) || is<List*>(value) || is_mapping(value) || is<Undefined>(value);

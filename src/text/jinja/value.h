@@ -101,6 +101,8 @@ bool is(const Value& value) {
   return std::holds_alternative<T>(value);
 }
 
+inline bool is_number(const Value& value) { return is<bool>(value) || is<int64_t>(value) || is<double>(value); }
+
 // The string of a value; nullptr if it is not a string.
 inline const std::string* text_of(const Value& value) {
   const auto* text = std::get_if<Text>(&value);

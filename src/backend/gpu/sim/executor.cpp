@@ -6,6 +6,7 @@
 #include <boost/context/fiber.hpp>
 #include <boost/context/fixedsize_stack.hpp>
 #include <cstring>
+#include <deque>
 #include <numeric>
 #include <vector>
 
@@ -112,7 +113,7 @@ class Executor::State {
   size_t ended_ = 0;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<Worker*> idle_;
-  std::vector<Worker*> ready_;
+  std::deque<Worker*> ready_;
   Worker* running_ = nullptr;
   Fiber scheduler_;
   [[maybe_unused]] const void* scheduler_bottom_ = nullptr;  // for the address sanitizer
@@ -165,16 +166,15 @@ void Executor::State::run_block() {
       worker->position.thread = order_[started_++];
       resume(worker);
     } else if (!ready_.empty()) {
-      const size_t last = ready_.size() - 1;
-      const size_t i = schedule_ == Schedule::forward    ? 0
-                       : schedule_ == Schedule::backward ? last
-                                                         : static_cast<size_t>(random_.below(ready_.size()));
-      Worker* worker = ready_[i];
       if (schedule_ == Schedule::random) {
-        ready_[i] = ready_[last];
-        ready_.pop_back();
+        std::swap(ready_[static_cast<size_t>(random_.below(ready_.size()))], ready_.back());
+      }
+      const bool first = schedule_ == Schedule::forward;
+      Worker* worker = first ? ready_.front() : ready_.back();
+      if (first) {
+        ready_.pop_front();
       } else {
-        ready_.erase(ready_.begin() + static_cast<std::ptrdiff_t>(i));
+        ready_.pop_back();
       }
       resume(worker);
     } else {
@@ -184,7 +184,8 @@ void Executor::State::run_block() {
   }
   if (failure_.empty()) return;
   // Resumes every thread that still waits; it unwinds by an exception on its own stack.
-  std::vector<Worker*> waiting = std::exchange(ready_, {});
+  std::vector<Worker*> waiting(ready_.begin(), ready_.end());
+  ready_.clear();
   const auto add = [&](Barrier& barrier) {
     waiting.insert(waiting.end(), barrier.waiting.begin(), barrier.waiting.end());
     barrier = {};
