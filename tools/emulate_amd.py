@@ -226,6 +226,9 @@ PATCHES = {
             "          return _write_val(32, halves, _wdata, vdst_reg, lane, exec_mask)\n"
             "        bit_width, dword_idx = int(m.group(1)) - int(m.group(2)) + 1",
         ),
+        # Each wave of a block has scratch memory of its own.
+        ("scratch_size * wave_size, dtypes.uint8", 1, "scratch_size * total_threads, dtypes.uint8"),
+        ("(scratch_buf._buf.va_addr if", 1, "(scratch_buf._buf.va_addr + wave_start * scratch_size if"),
         # v_permlanex16 may have a literal as its second half of lane numbers.
         (
             "self.rsrc_dyn(src2_off, _c(0, dtypes.int)) if", 1,

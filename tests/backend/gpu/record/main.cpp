@@ -118,7 +118,7 @@ void record(const std::filesystem::path& folder, int lanes) {
   if (lanes == 64) return;
   std::vector<RecordedLaunch> others;
   RecordingDevice device(lanes, [&](RecordedLaunch&& launch) { others.push_back(std::move(launch)); }, "gfx1100");
-  device.run_op_table("^attention");
+  device.run_op_table("attention");
   recorder.write_sizes(folder / "launches.gfx1100.tsv", others);
 }
 
