@@ -104,7 +104,8 @@ EngineBytes engine_bytes(const spec::ModelSpec& whole, const EngineSettings& wan
   const int64_t pages = num_pages(settings);
   EngineBytes bytes;
   bytes.kv = spec::kv_bytes(model, pages, settings.page_tokens, static_cast<int64_t>(activation));
-  bytes.scratch = models::pass_bytes(model, shape).forward + (host_visible ? 0 : ops::matmul_library_bytes);
+  bytes.scratch = models::pass_bytes(model, shape).forward;
+  bytes.library_workspace = host_visible ? 0 : ops::matmul_library_bytes;
   // ids, positions, slots, adapter slots of tokens and of logit rows, offsets, lengths, page tables (contiguous: they
   // are uploaded together); normed states of all tokens and of the logit rows; logits; the token sampler's memory.
   bytes.batch = 5 * Arena::footprint(tokens * 4) + Arena::footprint((sequences + 1) * 4) +

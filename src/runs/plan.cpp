@@ -9,6 +9,7 @@
 #include "base/machine.h"
 #include "base/strings.h"
 #include "models/model.h"
+#include "runtime/workspace.h"
 #include "spec/flops.h"
 
 namespace ingot::runs {
@@ -90,7 +91,7 @@ std::string MemoryPlan::table() const {
   row("saved activations", step.saved);
   row("scratch", step.scratch);
   row("batch", step.batch);
-  row("CPU workspace", workspace);
+  row(host_visible ? "CPU workspace" : "library workspace", workspace);
   row("samples' engine", samples);
   row("pipeline's messages", step.messages);
   text += fmt::format("  {:<22}{:>12}\n", "total", format_bytes(total()));
@@ -209,7 +210,7 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
   plan.weight_units = weights.units;
   plan.memory.offloaded = weights.offloaded;
   plan.memory.staged = weights.staged;
-  plan.memory.workspace = runtime.threads->workspace_bytes();
+  plan.memory.workspace = runtime::workspace_bytes(runtime);
   plan.memory.optimizer_state =
       train::optimizer_state_bytes(model, plan.lora, s.activation, plan.optimizer_types, share);
   if (plan.optimizer_types.offload) plan.memory.host_update = train::HostUpdate::bytes();

@@ -28,9 +28,11 @@ struct MemoryPlan {
   // With expert-parallel ranks: what of `step`, which is for any routing, is used where tokens select all experts
   // equally often.
   std::optional<train::StepBytes> balanced;
-  size_t workspace = 0;  // of the thread pool: scratch of the CPU's ops whose size does not depend on shapes; 0 on GPUs
-  size_t samples = 0;    // engine that generates the samples of eval.prompts
-  size_t copy = 0;       // host memory, not in total(): snapshot of the state for writing checkpoints in the background
+  // Scratch of ops whose size does not depend on shapes: the thread pool's on a CPU, that of vendors' libraries on a
+  // GPU.
+  size_t workspace = 0;
+  size_t samples = 0;  // engine that generates the samples of eval.prompts
+  size_t copy = 0;     // host memory, not in total(): snapshot of the state for writing checkpoints in the background
   bool host_visible = true;  // of the device
   bool staged = false;       // ranks exchange device memory through other host memory
   size_t total() const;      // without mapped weights
