@@ -42,12 +42,22 @@ endfunction()
 file(GLOB_RECURSE device_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/gpu/*.h)
 list(FILTER device_headers EXCLUDE REGEX "/(runtime|sim)/[^/]*$")
 
+# ingot_cuda_target(RESULT STEM ARCHITECTURE): what STEM.gpu.cpp is compiled for. Files *_sm90.gpu.cpp have instructions of
+# sm_90a, whose code runs on compute capability 9.0 alone, and are compiled for it instead of sm_90. No GPU has another 9.x.
+function(ingot_cuda_target result stem architecture)
+  if(architecture STREQUAL "sm_90" AND stem MATCHES "_sm90$")
+    set(architecture sm_90a)
+  endif()
+  set(${result} ${architecture} PARENT_SCOPE)
+endfunction()
+
 # ingot_assemble_ptx(STEM ARCHITECTURE): makes STEM.sm_N from STEM.compute_N, by the command of nvcc.
 function(ingot_assemble_ptx stem architecture)
   get_filename_component(name ${stem} NAME)
   string(REPLACE sm_ compute_ ptx ${architecture})
+  ingot_cuda_target(target ${stem} ${architecture})
   add_custom_command(OUTPUT ${stem}.${architecture}
-    COMMAND ${PTXAS} --warning-as-error -arch=${architecture} -m64 --fmad false ${stem}.${ptx} -o ${stem}.${architecture}
+    COMMAND ${PTXAS} --warning-as-error -arch=${target} -m64 --fmad false ${stem}.${ptx} -o ${stem}.${architecture}
     DEPENDS ${stem}.${ptx} COMMENT "Device code ${name}.gpu.cpp for ${architecture}" VERBATIM)
 endfunction()
 
@@ -60,7 +70,11 @@ function(ingot_device_compilation output source architecture)
     endif()
     set(command ${compiler} ${amd_flags} --offload-arch=${architecture})
   else()
-    set(command ${NVCC} -ptx ${cuda_flags} -arch=${architecture})
+    string(REPLACE compute_ sm_ architecture ${architecture})
+    string(REGEX REPLACE ".gpu.cpp$" "" stem ${source})
+    ingot_cuda_target(target ${stem} ${architecture})
+    string(REPLACE sm_ compute_ target ${target})
+    set(command ${NVCC} -ptx ${cuda_flags} -arch=${target})
   endif()
   if(CCACHE)
     list(PREPEND command ${CMAKE_COMMAND} -E env ${CCACHE})
@@ -75,7 +89,8 @@ function(ingot_fatbin output stem)
   set(images)
   set(parts)
   foreach(architecture ${cuda_architectures} ${cuda_embedded_ptx})
-    string(REGEX MATCH "[0-9]+$" number ${architecture})
+    ingot_cuda_target(target ${stem} ${architecture})
+    string(REGEX MATCH "[0-9]+a?$" number ${target})
     set(kind elf)
     if(architecture STREQUAL cuda_embedded_ptx)
       set(kind ptx)

@@ -37,12 +37,12 @@ TARGETS = ("sm_80", "sm_90", "sm_100", "gfx90a", "gfx942", "gfx950", "gfx1100")
 # instructions
 FIELDS = ("registers", "scalars", "spills", "scratch", "shared", "threads", "matrix")
 MATRIX = {"gfx9": r"^v_mfma_", "gfx11": r"^v_wmma_"}
-# Kernels with instructions that only some targets have (backend/gpu/mma8.h). On other targets they are empty and not
-# launched.
+# Kernels with instructions that only some targets have (gemm/mma8.h, target/warpgroup.h in src/backend/gpu). On other targets
+# they are empty and not launched.
 ONLY_ON = {
     kernel: {"sm_90", "sm_100", "gfx942", "gfx950"}
     for kernel in ("linear_fp8", "linear_fp8_backward_input", "linear_fp8_backward_input_e5m2")
-}
+} | {kernel: {"sm_90"} for kernel in ("flash_sm90_64", "flash_sm90_128")}
 # An instruction has 16 bytes from sm_80 to sm_100, with its operation in the lowest 9 bits. These are the codes that
 # nvdisasm 13.1 shows as HMMA, IMMA, DMMA, HGMMA, IGMMA and QGMMA.
 NVIDIA_MATRIX = {0x03C, 0x037, 0x03F, 0x1F0, 0x1F1, 0x1F3}

@@ -49,9 +49,11 @@ def compiled():
 BESIDE_LIBRARIES = {"sequence_tables"}
 
 
-def never_launched(launches, kernels):
-    """Names of compiled kernels that match the regular expression and have no launch."""
-    known = {kernel for _, kernel, _ in compiled() if re.search(kernels, kernel)}
+def never_launched(launches, kernels, vendor):
+    """Names of compiled kernels that match the regular expression, are not empty on all targets of the vendor ("sm_" or "gfx"), and
+    have no launch."""
+    known = {kernel for _, kernel, target in compiled() if re.search(kernels, kernel) and target.startswith(vendor)}
+    known = {kernel for kernel in known if any(at.startswith(vendor) for at in device_code.ONLY_ON.get(kernel, {vendor}))}
     return sorted(known - {launch["kernel"] for launch in launches} - BESIDE_LIBRARIES)
 
 

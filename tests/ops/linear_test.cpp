@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <span>
@@ -9,6 +10,7 @@
 #include "backend/cpu/cpu_device.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/row_order.h"
+#include "base/philox.h"
 #include "base/thread_pool.h"
 #include "ops/linear_group.h"
 #include "ops/linear_int8.h"
@@ -240,6 +242,47 @@ TEST(SkinnyGemm, AgreesAtBothAvx512Levels) {
       }
     }
     for (size_t i = 0; i < of_levels[0].size(); ++i) ASSERT_NEAR(of_levels[0][i], of_levels[1][i], 1e-4) << i;
+  }
+}
+
+// One token's kernel takes the values of 4-bit blocks from a table, those for more decode them: for every scale that
+// f16 has, each of them that of a row.
+TEST(SkinnyGemm, DecodesBlocksOfEveryScaleAlike) {
+  if (cpu::machine_isa() < cpu::Isa::avx512) return;
+  const auto device = cpu::make_device();
+  constexpr int64_t in = 32, out = 65536, tokens = 13, block_bytes = 18;
+  Buffer w_memory(*device, out * block_bytes);
+  RandomStream stream(7, 1);
+  for (int64_t row = 0; row < out; ++row) {
+    auto* block = static_cast<uint8_t*>(w_memory.data()) + row * block_bytes;
+    block[0] = static_cast<uint8_t>(row);
+    block[1] = static_cast<uint8_t>(row >> 8);
+    for (int64_t i = 2; i < block_bytes; ++i) block[i] = static_cast<uint8_t>(stream.uniform() * 256);
+  }
+  const std::vector<std::byte> stored_x = stored(StorageType::bf16, random_values(tokens * in, 2));
+  Buffer x_memory(*device, stored_x.size());
+  std::memcpy(x_memory.data(), stored_x.data(), stored_x.size());
+  const Weight w{.storage = StorageType::q4_0, .data = w_memory.data(), .out = out, .in = in, .device = device.get()};
+  ops::Registry registry;
+  cpu::register_ops(registry, {.best = cpu::Isa::avx512_fma});
+  registry.select_implementation("linear", "dot");
+  ThreadPool pool(2);
+  Arena scratch;
+  ops::Context context{*device, registry, scratch, &pool};
+  const auto first_rows = [&](int64_t count) {
+    Buffer y_memory(*device, static_cast<size_t>(count * out) * sizeof(float));
+    const Tensor y = y_memory.view(DType::f32, {count, out}), x = x_memory.view(DType::bf16, {tokens, in});
+    ops::linear(context, y, x.slice(0, count), w, {.row_invariant = true, .prefer_skinny = true});
+    return std::vector<float>(y.as<float>(), y.as<float>() + count * out);
+  };
+  const std::vector<float> all = first_rows(tokens);
+  for (const int64_t count : {1, 2, 3}) {
+    const std::vector<float> some = first_rows(count);
+    for (size_t i = 0; i < some.size(); ++i) {
+      const bool both_nan = std::isnan(some[i]) && std::isnan(all[i]);
+      ASSERT_TRUE(both_nan || std::bit_cast<uint32_t>(some[i]) == std::bit_cast<uint32_t>(all[i]))
+          << count << " tokens, scale " << i % out << ": " << some[i] << " and " << all[i];
+    }
   }
 }
 

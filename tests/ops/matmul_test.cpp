@@ -20,7 +20,7 @@ struct Form {
   bool transpose_a, transpose_b;
 };
 
-// Of simd/pair_gemm.h.
+// Of simd/pair_gemm.h and simd/fma_gemm.h.
 bool is_pair_engine(std::string_view engine) { return engine == "avx512_bf16" || engine == "avx512_fma"; }
 
 class MatmulBits : public testing::TestWithParam<std::tuple<const char*, DType, DType>> {

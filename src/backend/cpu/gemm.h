@@ -26,7 +26,8 @@ struct Gemm {
   bool transpose_b = false;  // b is stored [n, k]
   bool accumulate = false;
   int64_t lda = 0, ldb = 0, ldc = 0;
-  GemmTerm term = {};  // only supported by the engine of simd/pair_gemm.h, which alone has ops that set it
+  GemmTerm term =
+      {};  // only supported by the engines of simd/pair_gemm.h and fma_gemm.h, which alone have ops that set it
 };
 
 // Computes on the calling thread, with the thread's part of the pool's workspace. The summation order over k depends on

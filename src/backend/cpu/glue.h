@@ -47,19 +47,22 @@ constexpr int64_t element_grain = 16384;
 inline int64_t row_grain(int64_t width) { return std::max<int64_t>(1, element_grain / std::max<int64_t>(1, width)); }
 
 // Rows of a weight [out, in] per slice of a skinny gemm, a multiple of the rows of a tile. With few tokens, when memory
-// is read as fast as it can be, slices are as long as leaves four for each thread; but at most a mebibyte, and up to
-// half as long where the thread that has most of them then has fewer rows.
+// is read as fast as it can be, slices are as long as leaves four for each thread, but at most a mebibyte; with many
+// tokens, whose copies each slice makes (simd/widened_gemm.h), at most 192 rows. Then they are up to half as long where
+// the thread that has most of them has fewer rows.
 inline int64_t weight_row_grain(int64_t out, int64_t in, size_t row_bytes, int64_t tokens, int threads) {
-  constexpr int64_t whole_tiles = 48;
+  constexpr int64_t whole_tiles = 48, many_tokens = 64, many_tokens_rows = 192;
   int64_t wanted = std::max(row_grain(in), (out + 63) / 64);
-  if (tokens <= 2) {
+  const bool is_long = tokens <= 2 || tokens >= many_tokens;
+  if (is_long) {
     const int64_t mebibyte = (int64_t{1} << 20) / std::max<int64_t>(1, static_cast<int64_t>(row_bytes));
     const int64_t slices = 4 * static_cast<int64_t>(threads);
-    wanted = std::max(row_grain(in), std::min((out + slices - 1) / slices, mebibyte));
+    const int64_t max_rows = tokens <= 2 ? mebibyte : many_tokens_rows;
+    wanted = std::max(row_grain(in), std::min((out + slices - 1) / slices, max_rows));
   }
   const int64_t longest = (wanted + whole_tiles - 1) / whole_tiles * whole_tiles;
   int64_t grain = longest;
-  if (tokens <= 2) {
+  if (is_long) {
     const auto max_thread_rows = [&](int64_t rows) { return ((out + rows - 1) / rows + threads - 1) / threads * rows; };
     for (int64_t rows = longest - whole_tiles; rows >= longest / 2 && rows > 0; rows -= whole_tiles) {
       if (max_thread_rows(rows) < max_thread_rows(grain)) grain = rows;

@@ -8,6 +8,7 @@
 #include "backend/cpu/glue.h"
 #include "backend/cpu/onednn.h"
 #include "backend/cpu/ops.h"
+#include "backend/cpu/simd/fma_gemm.h"
 #include "backend/cpu/simd/gemm.h"
 #include "backend/cpu/simd/pair_gemm.h"
 #include "backend/cpu/workspace.h"
@@ -54,30 +55,28 @@ constexpr int64_t longest_pair_sum = 6144;
 constexpr size_t dot_gemm_bytes(int64_t k, int64_t term_k) {
   return static_cast<size_t>(pair_gemm_pack(std::min(k, longest_pair_sum), term_k)) * sizeof(uint32_t);
 }
-constexpr size_t fma_gemm_bytes(int64_t, int64_t term_k) {
-  return static_cast<size_t>(fma_gemm_pack(term_k)) * sizeof(uint32_t);
-}
+constexpr size_t fma_gemm_bytes(int64_t, int64_t) { return fma_gemm_pack * sizeof(float); }
 static_assert(std::max(dot_gemm_bytes(longest_pair_sum, 0), fma_gemm_bytes(0, 0)) <= thread_workspace);
 
-void run_pair_gemm(PairGemmKernels::Run run, const Gemm& gemm, void* c, const void* a, const void* b, uint32_t* pack) {
+template <class Run, class Packed>
+void run_bf16_gemm(Run run, const Gemm& gemm, void* c, const void* a, const void* b, Packed* pack) {
   const bool wide = gemm.out == DType::f32;
-  const PairTerm term{.low = static_cast<const Bf16*>(gemm.term.low),
-                      .b = static_cast<const Bf16*>(gemm.term.b),
-                      .k = gemm.term.k,
-                      .b_row = gemm.transpose_b ? 1 : gemm.term.ldb,
-                      .b_column = gemm.transpose_b ? gemm.term.ldb : 1};
+  const LowRankTerm term{.low = static_cast<const Bf16*>(gemm.term.low),
+                         .b = static_cast<const Bf16*>(gemm.term.b),
+                         .k = gemm.term.k,
+                         .b_row = gemm.transpose_b ? 1 : gemm.term.ldb,
+                         .b_column = gemm.transpose_b ? gemm.term.ldb : 1};
   run(shape_of(gemm), wide ? static_cast<float*>(c) : nullptr, wide ? nullptr : static_cast<Bf16*>(c),
       static_cast<const Bf16*>(a), static_cast<const Bf16*>(b), term, pack);
 }
 
 void dot_gemm(const Gemm& gemm, void* c, const void* a, const void* b, std::span<std::byte> workspace) {
-  run_pair_gemm(avx512::pair_gemm_kernels.dot, gemm, c, a, b,
+  run_bf16_gemm(avx512::pair_gemm_kernels.run, gemm, c, a, b,
                 WorkspaceArrays(workspace).take<uint32_t>(pair_gemm_pack(gemm.k, gemm.term.k)));
 }
 
 void fma_gemm(const Gemm& gemm, void* c, const void* a, const void* b, std::span<std::byte> workspace) {
-  run_pair_gemm(avx512::pair_gemm_kernels.fma, gemm, c, a, b,
-                WorkspaceArrays(workspace).take<uint32_t>(fma_gemm_pack(gemm.term.k)));
+  run_bf16_gemm(avx512::fma_gemm_kernels.run, gemm, c, a, b, WorkspaceArrays(workspace).take<float>(fma_gemm_pack));
 }
 
 bool dot_gemm_declines(DType in, DType, int64_t k, ops::Refusal refuse) {

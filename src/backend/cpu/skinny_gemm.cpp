@@ -14,6 +14,11 @@ namespace {
 // With more tokens than this, the gemm engines that pack their operands are faster.
 constexpr int64_t max_tokens = 2;
 
+// From this many tokens on, operands are widened before they are multiplied (simd/widened_gemm.h), and at most so many
+// rows of a quantised weight are decoded at a time.
+constexpr int64_t widened_tokens = 12;
+constexpr int64_t widened_rows = 192;
+
 size_t row_bytes_of(const Weight& weight, DType decoded) { return static_cast<size_t>(weight.in) * size_of(decoded); }
 
 // `serves`: whether row-invariant calls with prefer_skinny are accepted, for any number of tokens.
@@ -39,26 +44,42 @@ void multiply_rows(const Tensor& y, const Tensor& x, const Weight& weight, int64
     T* y_typed = y.dtype == DType::f32 ? nullptr : elements<T>(y) + row;
     kernel(y_float, y_typed, weight.out, elements<T>(x), data, x.shape[0], rows, weight.in, accumulate, order);
   };
-  const auto skinny_gemm = [&](int64_t row, int64_t rows, const void* data) {
+  WorkspaceArrays arrays(workspace);
+  const size_t row_bytes = row_bytes_of(weight, x.dtype);
+  float* pack = nullptr;
+  constexpr size_t pack_bytes = WorkspaceArrays::footprint(widened_gemm_pack * sizeof(float));
+  if (std::is_same_v<T, Bf16> && K.widened != nullptr && x.shape[0] >= widened_tokens &&
+      pack_bytes + row_bytes <= workspace.size()) {
+    pack = arrays.take<float>(widened_gemm_pack);
+  }
+  const auto multiply = [&](int64_t row, int64_t rows, const void* data) {
+    if constexpr (std::is_same_v<T, Bf16>) {
+      if (pack != nullptr) {
+        float* y_float = y.dtype == DType::f32 ? y.as<float>() + row : nullptr;
+        Bf16* y_bf16 = y.dtype == DType::f32 ? nullptr : bf16(y) + row;
+        return K.widened(y_float, y_bf16, weight.out, bf16(x), static_cast<const Bf16*>(data), x.shape[0], rows,
+                         weight.in, accumulate, pack);
+      }
+    }
     put(of_type<T>(K.skinny_gemm), row, rows, static_cast<const T*>(data));
   };
-  if (in_place(weight, x.dtype)) return skinny_gemm(lo, hi - lo, weight.slice(lo, hi).data);
+  if (in_place(weight, x.dtype)) return multiply(lo, hi - lo, weight.slice(lo, hi).data);
   if constexpr (std::is_same_v<T, Bf16>) {
     BlockSkinnyGemm* blocks = weight.storage == StorageType::q8_0   ? K.q8
                               : weight.storage == StorageType::q4_0 ? K.q4
                                                                     : nullptr;
     if (blocks != nullptr && x.shape[0] <= K.tile_tokens) return put(blocks, lo, hi - lo, weight.slice(lo, hi).data);
   }
-  const size_t row_bytes = row_bytes_of(weight, x.dtype);
-  const int64_t at_once =
-      static_cast<int64_t>(std::clamp(workspace.size() / std::max<size_t>(1, row_bytes), size_t{1}, size_t{16}));
-  auto* decoded = WorkspaceArrays(workspace).take<std::byte>(at_once * static_cast<int64_t>(row_bytes));
+  const size_t room = workspace.size() - (pack == nullptr ? 0 : pack_bytes);
+  const size_t max_rows = pack == nullptr ? 16 : widened_rows;
+  const auto at_once = static_cast<int64_t>(std::clamp(room / std::max<size_t>(1, row_bytes), size_t{1}, max_rows));
+  auto* decoded = arrays.take<std::byte>(at_once * static_cast<int64_t>(row_bytes));
   for (int64_t row = lo; row < hi; row += at_once) {
     const int64_t rows = std::min(at_once, hi - row);
     for (int64_t i = 0; i < rows; ++i) {
       decode_row(E, weight, row + i, decoded + static_cast<size_t>(i) * row_bytes, x.dtype);
     }
-    skinny_gemm(row, rows, decoded);
+    multiply(row, rows, decoded);
   }
 }
 

@@ -14,6 +14,7 @@ void register_ops(ops::Registry& registry, DeviceKind kind);
 
 // Parts of register_attention, in order of preference.
 void register_vendor_attention(ops::Registry& registry, DeviceKind kind);  // cuda only; no effect otherwise
+void register_attention_sm90(ops::Registry& registry, DeviceKind kind);    // no effect for AMD's GPUs
 void register_attention_mma(ops::Registry& registry, DeviceKind kind);
 void register_attention_paged(ops::Registry& registry, DeviceKind kind);
 void register_kv_store(ops::Registry& registry, DeviceKind kind);

@@ -61,6 +61,52 @@ struct Q4Block {
     blocks[1] = _mm512_permutexvar_epi16(low_and_second, table);
   }
 };
+
+// The values of a block of 4-bit integers by the ten bits of its scale's mantissa: row m has (1 + m / 1024) v for v
+// from -8 to 7, rounded to bf16. Scaled by the power of two of the scale they are what Q4Block decodes, since no value
+// is subnormal in bf16.
+struct Q4Values {
+  static constexpr int mantissas = 1024;
+  alignas(64) float row[mantissas][lanes];
+
+  constexpr Q4Values() : row{} {
+    for (int m = 0; m < mantissas; ++m) {
+      for (int v = 0; v < lanes; ++v) {
+        const auto bits = __builtin_bit_cast(uint32_t, static_cast<float>((mantissas + m) * (v - 8)));
+        const uint32_t rounded = (bits + 0x7fffU + (bits >> 16 & 1U)) & 0xffff0000U;
+        row[m][v] = __builtin_bit_cast(float, rounded) * 0x1p-10F;
+      }
+    }
+  }
+};
+constexpr Q4Values q4_values;
+
+// A block of 4-bit integers as fp32: lane 4 g + j of `first` and `second` has the first and the second element of pair
+// 2 j + {0, 1, 8, 9}[g], so that one shift of the block's four words, repeated, brings the integers to the low bits.
+struct Q4Pairs {
+  Floats first, second;
+
+  // `power`: the scale's sign and power of two; `values`: of its mantissa.
+  INGOT_INLINE Q4Pairs decode(const unsigned char* from, const float* values, float power) {
+    const __m512i integers = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 2)));
+    const __m512 table = (__m512)(load(values, AllLanes{}) * splat(power));
+    // The permutation reads the low four bits of its indices.
+    const auto select = [&](Words shift) {
+      return (Floats)_mm512_permutexvar_ps(_mm512_srlv_epi32(integers, (__m512i)shift), table);
+    };
+    return {select(Words{0, 0, 0, 0, 16, 16, 16, 16, 4, 4, 4, 4, 20, 20, 20, 20}),
+            select(Words{8, 8, 8, 8, 24, 24, 24, 24, 12, 12, 12, 12, 28, 28, 28, 28})};
+  }
+  // 32 elements as pairs in this order of lanes, and sums of products of these in the order of pairs.
+  INGOT_INLINE Words order(__m512i pairs) {
+    const Words source{0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15};
+    return (Words)_mm512_permutexvar_epi32((__m512i)source, pairs);
+  }
+  INGOT_INLINE Floats reorder(Floats sums) {
+    const Words source{0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15};
+    return (Floats)_mm512_permutexvar_ps((__m512i)source, (__m512)sums);
+  }
+};
 #endif
 
 }  // namespace ingot::cpu::INGOT_SIMD_LEVEL

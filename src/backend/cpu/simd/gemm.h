@@ -17,6 +17,14 @@ struct GemmShape {
   bool accumulate;
 };
 
+// A second gemm of the same m and n, which is added: low [m, k] b [k, n], bf16. low is dense, k is even; one of b's
+// steps is 1. k is 0 if there is none.
+struct LowRankTerm {
+  const Bf16* low;
+  const Bf16* b;
+  int64_t k, b_row, b_column;
+};
+
 struct GemmKernels {
   // `pack` has gemm_pack_floats floats, 64-byte aligned. Sums over k are in fp32: blocks of gemm_k_block are added in
   // order, each summed from zero in order of k.

@@ -1,9 +1,9 @@
 // Words are pairs of bf16 that are consecutive along k. A register tile holds the sums of some rows and of one to four
 // vectors of columns, over all of k or over the part that is packed. Each step loads vectors of words of b for one
-// pair, and broadcasts a word of a for every row; or, with fused multiply-adds, the two elements of that word, which
-// were widened to fp32 once for all columns.
+// pair, and broadcasts a word of a for every row.
 #include "backend/cpu/simd/pair_gemm.h"
 
+#include "backend/cpu/simd/gemm_result.h"
 #include "backend/cpu/simd/simd.h"
 #include "backend/cpu/simd/transpose.h"
 
@@ -71,9 +71,8 @@ void pack_lines(uint32_t* packed, const Bf16* lines, int64_t line_step, int64_t 
   }
 }
 
-// The left operand: the word of row i and pair p is at data + i * row + p * pair, in bytes; if it was widened, the
-// pair's first element is there, and its second one `pair / 2` further. `prefetch`: while a tile is computed, prefetch
-// the rows of the next one.
+// The left operand: the word of row i and pair p is at data + i * row + p * pair, in bytes. `prefetch`: while a tile is
+// computed, prefetch the rows of the next one.
 struct Left {
   const unsigned char* data;
   int64_t row, pair;
@@ -96,54 +95,6 @@ struct Left {
   }
 };
 
-struct Result {
-  float* c_float;
-  Bf16* c_bf16;
-  int64_t row;
-  bool accumulate;
-
-  Result at(int64_t i, int64_t j) const {
-    const int64_t offset = i * row + j;
-    return {c_float == nullptr ? nullptr : c_float + offset, c_bf16 == nullptr ? nullptr : c_bf16 + offset, row,
-            accumulate};
-  }
-};
-
-// Prefetches the lines of rows x vectors elements, which are stored (and perhaps added to) after many products: the
-// store would wait for them. Past the last column it asks for lines that are not needed.
-template <int rows, int vectors, class C>
-INGOT_INLINE void prefetch_lines(const C* c, int64_t row) {
-  constexpr int64_t bytes = vectors * lanes * static_cast<int64_t>(sizeof(C));
-  INGOT_UNROLL
-  for (int i = 0; i < rows; ++i) {
-    const auto* at = reinterpret_cast<const unsigned char*>(c + i * row);
-    INGOT_UNROLL
-    for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(at + b, 1, 2);
-  }
-}
-template <int rows, int vectors>
-INGOT_INLINE void prefetch_result(const Result& c) {
-  if (c.c_float != nullptr) {
-    prefetch_lines<rows, vectors>(c.c_float, c.row);
-  } else {
-    prefetch_lines<rows, vectors>(c.c_bf16, c.row);
-  }
-}
-
-template <class C, class Extent>
-INGOT_INLINE void add_or_store(C* c, Floats sums, bool accumulate, Extent extent) {
-  store_computed(c, accumulate ? load(c, extent) + sums : sums, extent);
-}
-
-// Sums between two parts of k, in fp32, with whole vectors in every row.
-struct Partial {
-  float* data;
-  int64_t row;
-  bool begins, ends;  // whether the part is the first, and the last
-
-  Partial at(int64_t i, int64_t j) const { return {data == nullptr ? nullptr : data + i * row + j, row, begins, ends}; }
-};
-
 // The operands of a tile: its rows of the left operand, its packed panel of the right one, and the number of pairs.
 struct TileOperands {
   Left a;
@@ -155,30 +106,6 @@ struct TileOperands {
     return {{a.data + row * a.row, a.row, a.pair, a.prefetch}, b + column * pairs, pairs};
   }
 };
-
-// Widens the first `k` elements of rows of a that are read in place, or all pairs of packed ones, to fp32 at `to`, with
-// zeros after an odd k. The result is laid out as a is: one row after the other, or one element of k after the other.
-Left widen(float* to, const Left& a, int64_t rows, int64_t pairs, int64_t k) {
-  constexpr auto element = static_cast<int64_t>(sizeof(float));
-  const auto* widened = reinterpret_cast<const unsigned char*>(to);
-  if (a.pair == 2 * static_cast<int64_t>(sizeof(Bf16))) {
-    for (int64_t i = 0; i < rows; ++i, to += 2 * pairs) {
-      const auto* row = reinterpret_cast<const Bf16*>(a.data + i * a.row);
-      for_each_vector(0, k, [&](int64_t e, auto extent) { store(to + e, load(row + e, extent), extent); });
-      if (k < 2 * pairs) to[k] = 0;
-    }
-    return {widened, 2 * pairs * element, 2 * element, false};
-  }
-  // Each store writes whole vectors, and the next one its own elements over the rest.
-  for (int64_t p = 0; p < pairs; ++p, to += 2 * rows) {
-    const auto* line = reinterpret_cast<const float*>(a.data + p * a.pair);
-    for (int64_t i = 0; i < rows; i += lanes)
-      store(to + i, floats(words(load(line + i, AllLanes{})) << 16), AllLanes{});
-    for (int64_t i = 0; i < rows; i += lanes)
-      store(to + rows + i, floats(words(load(line + i, AllLanes{})) & 0xffff0000U), AllLanes{});
-  }
-  return {widened, element, 2 * rows * element, false};
-}
 
 // The addresses of a tile's rows at one k: one pointer for every four rows, and the offsets of the rows from it. The
 // asm hides the offsets from the compiler, which would otherwise step from row to row in one chain of additions.
@@ -204,147 +131,74 @@ struct TileRowPointers {
   }
 };
 
-// How products are added to rows x vectors sums.
-struct DotProducts {
-  template <int rows, int vectors>
-  INGOT_INLINE void add(Floats (&sums)[rows][vectors], const TileOperands& operands) {
-    const Left& a = operands.a;
-    const uint32_t* b = operands.b;
-    TileRowPointers<rows> left(a);
-    constexpr int64_t words_of_line = 16;
-    for (int64_t p = 0; p < operands.pairs; ++p) {
-      if (a.prefetch && p % words_of_line == 0) {
-        INGOT_UNROLL
-        for (int i = 0; i < rows; ++i) __builtin_prefetch(left.of(i) + rows * a.row, 0, 2);
-      }
-      __m512bh right[vectors];
+// Adds the products of the operands to rows x vectors sums.
+template <int rows, int vectors>
+INGOT_INLINE void add_products(Floats (&sums)[rows][vectors], const TileOperands& operands) {
+  const Left& a = operands.a;
+  const uint32_t* b = operands.b;
+  TileRowPointers<rows> left(a);
+  constexpr int64_t words_of_line = 16;
+  for (int64_t p = 0; p < operands.pairs; ++p) {
+    if (a.prefetch && p % words_of_line == 0) {
       INGOT_UNROLL
-      for (int v = 0; v < vectors; ++v) right[v] = (__m512bh)_mm512_loadu_si512(b + v * lanes);
-      INGOT_UNROLL
-      for (int i = 0; i < rows; ++i) {
-        const __m512bh word = (__m512bh)left.word(i);
-        INGOT_UNROLL
-        for (int v = 0; v < vectors; ++v) sums[i][v] = (Floats)_mm512_dpbf16_ps((__m512)sums[i][v], word, right[v]);
-      }
-      left.advance(a.pair);
-      b += vectors * lanes;
+      for (int i = 0; i < rows; ++i) __builtin_prefetch(left.of(i) + rows * a.row, 0, 2);
     }
-  }
-};
-
-struct FusedMultiplyAdds {
-  template <int rows, int vectors>
-  INGOT_INLINE void add(Floats (&sums)[rows][vectors], const TileOperands& operands) {
-    const int64_t step = operands.a.pair / 2;
-    const uint32_t* b = operands.b;
-    TileRowPointers<rows> left(operands.a);
-    for (int64_t p = 0; p < operands.pairs; ++p) {
-      Floats right[vectors];
-      INGOT_UNROLL
-      for (int v = 0; v < vectors; ++v) right[v] = floats(load_words(b + v * lanes) << 16);
-      add_element(sums, left, right);
-      left.advance(step);
-      INGOT_UNROLL
-      for (int v = 0; v < vectors; ++v) right[v] = floats(load_words(b + v * lanes) & 0xffff0000U);
-      add_element(sums, left, right);
-      left.advance(step);
-      b += vectors * lanes;
-    }
-  }
-
- private:
-  INGOT_INLINE Words load_words(const uint32_t* b) { return (Words)_mm512_loadu_si512(b); }
-  template <int rows, int vectors>
-  INGOT_INLINE void add_element(Floats (&sums)[rows][vectors], const TileRowPointers<rows>& left,
-                                const Floats (&right)[vectors]) {
+    __m512bh right[vectors];
+    INGOT_UNROLL
+    for (int v = 0; v < vectors; ++v) right[v] = (__m512bh)_mm512_loadu_si512(b + v * lanes);
     INGOT_UNROLL
     for (int i = 0; i < rows; ++i) {
-      const Floats element = left.word(i);
+      const __m512bh word = (__m512bh)left.word(i);
       INGOT_UNROLL
-      for (int v = 0; v < vectors; ++v) sums[i][v] = fma(element, right[v], sums[i][v]);
+      for (int v = 0; v < vectors; ++v) sums[i][v] = (Floats)_mm512_dpbf16_ps((__m512)sums[i][v], word, right[v]);
     }
+    left.advance(a.pair);
+    b += vectors * lanes;
   }
-};
+}
 
 // rows x vectors sums over the pairs of a part of k, then over the pairs of the term. They go on from those of the part
-// before, and go into `columns` columns of c after the last one. Only the first `count` rows are loaded and stored.
-template <class Products, int rows, int vectors>
+// before, and go into `columns` columns of c after the last one.
+template <int rows, int vectors>
 void tile(const Result& c, const Partial& partial, const TileOperands& product, const TileOperands& term,
-          int64_t columns, int64_t count) {
+          int64_t columns) {
   Floats sums[rows][vectors];
   INGOT_UNROLL
   for (int i = 0; i < rows; ++i) {
     INGOT_UNROLL
     for (int v = 0; v < vectors; ++v) {
-      sums[i][v] =
-          partial.begins || i >= count ? Floats{} : load(partial.data + i * partial.row + v * lanes, AllLanes{});
+      sums[i][v] = partial.begins ? Floats{} : load(partial.data + i * partial.row + v * lanes, AllLanes{});
     }
   }
   if (partial.ends) prefetch_result<rows, vectors>(c);
-  Products::template add<rows, vectors>(sums, product);
-  if (term.pairs > 0) Products::template add<rows, vectors>(sums, term);
+  add_products(sums, product);
+  if (term.pairs > 0) add_products(sums, term);
   INGOT_UNROLL
   for (int i = 0; i < rows; ++i) {
-    if (i >= count) continue;
     INGOT_UNROLL
     for (int v = 0; v < vectors; ++v) {
-      if (!partial.ends) {
-        store(partial.data + i * partial.row + v * lanes, sums[i][v], AllLanes{});
-        continue;
-      }
-      const int64_t left = columns - v * lanes;
-      const Result out = c.at(i, v * lanes);
-      const auto to = [&](auto extent) {
-        if (out.c_float != nullptr) {
-          add_or_store(out.c_float, sums[i][v], c.accumulate, extent);
-        } else {
-          add_or_store(out.c_bf16, sums[i][v], c.accumulate, extent);
-        }
-      };
-      if (left >= lanes) {
-        to(AllLanes{});
+      if (partial.ends) {
+        store_sums(c.at(i, v * lanes), sums[i][v], columns - v * lanes);
       } else {
-        to(FirstLanes{static_cast<int>(left)});
+        store(partial.data + i * partial.row + v * lanes, sums[i][v], AllLanes{});
       }
     }
   }
 }
 
-template <class Products, int max_rows, int vectors>
+// A tile of `count` rows, at most `max_rows`: rows of a that are read in place have no others after them.
+template <int max_rows, int vectors>
 void tile_rows_up_to(const Result& c, const Partial& partial, const TileOperands& product, const TileOperands& term,
                      int64_t columns, int64_t count) {
-  if (count == max_rows) return tile<Products, max_rows, vectors>(c, partial, product, term, columns, count);
-  if constexpr (max_rows > 1) {
-    tile_rows_up_to<Products, max_rows - 1, vectors>(c, partial, product, term, columns, count);
-  }
+  if (count == max_rows) return tile<max_rows, vectors>(c, partial, product, term, columns);
+  if constexpr (max_rows > 1) tile_rows_up_to<max_rows - 1, vectors>(c, partial, product, term, columns, count);
 }
 
 using TileRows = void(const Result& c, const Partial& partial, const TileOperands& product, const TileOperands& term,
                       int64_t columns, int64_t count);
-
-// Tiles of as many rows as there are: rows of a that are read in place have no others after them.
-template <class Products>
 constexpr TileRows* tile_rows_by_vectors[max_vectors] = {
-    tile_rows_up_to<Products, sums_at_once, 1>, tile_rows_up_to<Products, sums_at_once / 2, 2>,
-    tile_rows_up_to<Products, sums_at_once / 3, 3>, tile_rows_up_to<Products, sums_at_once / 4, 4>};
-
-// Widened rows have memory after them: a few sizes of tiles are compiled, and what more rows give is not stored.
-template <int max_rows, int vectors>
-void tile_of_widened(const Result& c, const Partial& partial, const TileOperands& product, const TileOperands& term,
-                     int64_t columns, int64_t count) {
-  constexpr int quarter = (max_rows + 3) / 4, half = max_rows / 2;
-  if (count <= quarter) {
-    tile<FusedMultiplyAdds, quarter, vectors>(c, partial, product, term, columns, count);
-  } else if (count <= half) {
-    tile<FusedMultiplyAdds, half, vectors>(c, partial, product, term, columns, count);
-  } else {
-    tile<FusedMultiplyAdds, max_rows, vectors>(c, partial, product, term, columns, count);
-  }
-}
-template <>
-constexpr TileRows* tile_rows_by_vectors<FusedMultiplyAdds>[max_vectors] = {
-    tile_of_widened<sums_at_once, 1>, tile_of_widened<sums_at_once / 2, 2>, tile_of_widened<sums_at_once / 3, 3>,
-    tile_of_widened<sums_at_once / 4, 4>};
+    tile_rows_up_to<sums_at_once, 1>, tile_rows_up_to<sums_at_once / 2, 2>, tile_rows_up_to<sums_at_once / 3, 3>,
+    tile_rows_up_to<sums_at_once / 4, 4>};
 
 // Calls body(first row, rows) for tiles of m rows and n columns, with about the same number of rows each.
 template <class Body>
@@ -356,15 +210,13 @@ void for_each_tile(const Left& a, int64_t m, int64_t n, Body body) {
 }
 
 // Multiplies a tile's rows of a with packed columns of b, so that c is written from left to right.
-template <class Products>
 void multiply_tile(const Result& c, const Partial& partial, const TileOperands& product, const TileOperands& term,
                    int64_t rows, int64_t n) {
   for (int64_t j = 0; j < n; j += pair_gemm_panel) {
     const int64_t columns = n - j < pair_gemm_panel ? n - j : pair_gemm_panel;
     TileOperands operands = product.at(0, j);
     operands.a.prefetch = operands.a.prefetch && j == 0;
-    tile_rows_by_vectors<Products>[(columns - 1) / lanes](c.at(0, j), partial.at(0, j), operands, term.at(0, j),
-                                                          columns, rows);
+    tile_rows_by_vectors[(columns - 1) / lanes](c.at(0, j), partial.at(0, j), operands, term.at(0, j), columns, rows);
   }
 }
 
@@ -372,12 +224,12 @@ void multiply_tile(const Result& c, const Partial& partial, const TileOperands& 
 void multiply(const Result& c, const Partial& partial, const TileOperands& product, const TileOperands& term, int64_t m,
               int64_t n) {
   for_each_tile(product.a, m, n, [&](int64_t first, int64_t rows) {
-    multiply_tile<DotProducts>(c.at(first, 0), partial.at(first, 0), product.at(first, 0), term.at(first, 0), rows, n);
+    multiply_tile(c.at(first, 0), partial.at(first, 0), product.at(first, 0), term.at(first, 0), rows, n);
   });
 }
 
 // A gemm whose left operand is read in place.
-void run_in_place(const GemmShape& s, const Result& c, const Bf16* a, const Bf16* b, const PairTerm& term,
+void run_in_place(const GemmShape& s, const Result& c, const Bf16* a, const Bf16* b, const LowRankTerm& term,
                   uint32_t* pack) {
   const int64_t pairs = (s.k + 1) / 2, term_pairs = term.k / 2;
   const int64_t max_n = pair_gemm_columns(pairs + term_pairs);
@@ -394,150 +246,47 @@ void run_in_place(const GemmShape& s, const Result& c, const Bf16* a, const Bf16
   }
 }
 
-// A gemm whose right operand is packed in parts of k, one after the other, so that they stay in the caches.
-struct GemmInParts {
-  // Rows [i0, i0 + m) and columns [j0, j0 + n) of c, and elements [k0, k0 + k) of the sums. `partial`: of its first
-  // row.
-  struct Part {
-    int64_t i0, m, j0, n, k0, k, pairs;
-    Partial partial;
-    // Packed lines of a: rows [i, i + rows) of the part's.
-    Left pack_rows(const GemmInParts& gemm, const Bf16* a, int64_t i, int64_t rows) const {
-      const GemmShape& s = gemm.shape;
-      const Bf16* first = a + (i0 + i) * s.a_row + k0 * s.a_column;
-      pack_lines<pair_gemm_rows>(gemm.packed_a, first, s.a_row, s.a_column, rows, k);
-      return Left::of_panel(gemm.packed_a, rows);
+// A gemm whose operands are both packed, in parts of k, one after the other, so that they stay in the caches.
+void run_packed(const GemmShape& s, const Result& c, const Bf16* a, const Bf16* b, const LowRankTerm& term,
+                uint32_t* pack) {
+  const int64_t pairs = (s.k + 1) / 2, term_pairs = term.k / 2;
+  const int64_t parts = pairs == 0 ? 1 : (pairs + pair_gemm_pairs - 1) / pair_gemm_pairs;
+  const int64_t part_pairs = pairs < pair_gemm_pairs ? pairs : pair_gemm_pairs;
+  const int64_t max_n = pair_gemm_columns(part_pairs + term_pairs);
+  const int64_t max_m = parts == 1 ? s.m : pair_gemm_partial_rows;
+  uint32_t* const packed_a = pack;
+  uint32_t* const packed_b = packed_a + pair_gemm_rows * part_pairs;
+  uint32_t* const packed_term = packed_b + max_n * part_pairs;
+  auto* const partial_sums = reinterpret_cast<float*>(packed_term + max_n * term_pairs);
+  for (int64_t j0 = 0; j0 < s.n; j0 += max_n) {
+    const int64_t n = s.n - j0 < max_n ? s.n - j0 : max_n;
+    if (term_pairs > 0) {
+      pack_lines<pair_gemm_panel>(packed_term, term.b + j0 * term.b_column, term.b_column, term.b_row, n, term.k);
     }
-  };
-
-  const GemmShape& shape;
-  const Bf16* b;
-  const PairTerm& term;
-  int64_t pairs = (shape.k + 1) / 2, term_pairs = term.k / 2;
-  int64_t parts, part_pairs, max_n, max_m;
-  uint32_t *packed_a, *packed_b, *packed_term;
-  float* partial_sums;
-
-  // `max_pairs`: of a part. `widened`: words that are left free before the partial sums.
-  GemmInParts(const GemmShape& s, const Bf16* right, const PairTerm& added, int64_t max_pairs, uint32_t* pack,
-              int64_t widened)
-      : shape(s), b(right), term(added) {
-    parts = pairs == 0 ? 1 : (pairs + max_pairs - 1) / max_pairs;
-    part_pairs = pairs < max_pairs ? pairs : max_pairs;
-    max_n = pair_gemm_columns(part_pairs + term_pairs);
-    max_m = parts == 1 ? s.m : pair_gemm_partial_rows;
-    packed_a = pack;
-    packed_b = packed_a + pair_gemm_rows * part_pairs;
-    packed_term = packed_b + max_n * part_pairs;
-    partial_sums = reinterpret_cast<float*>(packed_term + max_n * term_pairs + widened);
-  }
-
-  // Packs b for each part, and calls body(part).
-  template <class Body>
-  void for_each_part(Body body) const {
-    for (int64_t j0 = 0; j0 < shape.n; j0 += max_n) {
-      const int64_t n = shape.n - j0 < max_n ? shape.n - j0 : max_n;
-      if (term_pairs > 0) {
-        pack_lines<pair_gemm_panel>(packed_term, term.b + j0 * term.b_column, term.b_column, term.b_row, n, term.k);
-      }
-      for (int64_t i0 = 0; i0 < shape.m; i0 += max_m) {
-        for (int64_t part = 0; part < parts; ++part) {
-          const int64_t first = pairs * part / parts, count = pairs * (part + 1) / parts - first;
-          const int64_t m = shape.m - i0 < max_m ? shape.m - i0 : max_m;
-          const int64_t k0 = 2 * first, k = shape.k - k0 < 2 * count ? shape.k - k0 : 2 * count;
-          const Bf16* right = b + j0 * shape.b_column + k0 * shape.b_row;
-          pack_lines<pair_gemm_panel>(packed_b, right, shape.b_column, shape.b_row, n, k);
-          body(Part{i0, m, j0, n, k0, k, count, {partial_sums, max_n, part == 0, part == parts - 1}});
+    for (int64_t i0 = 0; i0 < s.m; i0 += max_m) {
+      const int64_t m = s.m - i0 < max_m ? s.m - i0 : max_m;
+      for (int64_t part = 0; part < parts; ++part) {
+        const int64_t first = pairs * part / parts, count = pairs * (part + 1) / parts - first;
+        const int64_t k0 = 2 * first, k = s.k - k0 < 2 * count ? s.k - k0 : 2 * count;
+        const Partial partial{partial_sums, max_n, part == 0, part == parts - 1};
+        const Bf16* right = b + j0 * s.b_column + k0 * s.b_row;
+        pack_lines<pair_gemm_panel>(packed_b, right, s.b_column, s.b_row, n, k);
+        for (int64_t i = 0; i < m; i += pair_gemm_rows) {
+          const int64_t rows = m - i < pair_gemm_rows ? m - i : pair_gemm_rows;
+          const Bf16* left = a + (i0 + i) * s.a_row + k0 * s.a_column;
+          pack_lines<pair_gemm_rows>(packed_a, left, s.a_row, s.a_column, rows, k);
+          TileOperands added{{}, packed_term, partial.ends ? term_pairs : 0};
+          if (added.pairs > 0) added.a = Left::of_rows(term.low + (i0 + i) * term.k, term.k, false);
+          multiply(c.at(i0 + i, j0), partial.at(i, 0), {Left::of_panel(packed_a, rows), packed_b, count}, added, rows,
+                   n);
         }
       }
     }
   }
-};
-
-// A gemm whose left operand is packed.
-void run_packed(const GemmShape& s, const Result& c, const Bf16* a, const Bf16* b, const PairTerm& term,
-                uint32_t* pack) {
-  const GemmInParts gemm(s, b, term, pair_gemm_pairs, pack, 0);
-  gemm.for_each_part([&](const GemmInParts::Part& part) {
-    for (int64_t i = 0; i < part.m; i += pair_gemm_rows) {
-      const int64_t rows = part.m - i < pair_gemm_rows ? part.m - i : pair_gemm_rows;
-      TileOperands added{{}, gemm.packed_term, part.partial.ends ? gemm.term_pairs : 0};
-      if (added.pairs > 0) added.a = Left::of_rows(term.low + (part.i0 + i) * term.k, term.k, false);
-      multiply(c.at(part.i0 + i, part.j0), part.partial.at(i, 0),
-               {part.pack_rows(gemm, a, i, rows), gemm.packed_b, part.pairs}, added, rows, part.n);
-    }
-  });
 }
 
-// Multiplies rows of a part by fused multiply-adds; widens each tile's rows before. Letters as in GemmInParts::Part.
-class FmaRows {
- public:
-  FmaRows(const GemmInParts& gemm, const Result& c)
-      : gemm_(gemm),
-        c_(c),
-        widened_low_(reinterpret_cast<float*>(gemm.packed_term + gemm.max_n * gemm.term_pairs)),
-        widened_(widened_low_ + fma_gemm_widened(gemm.term_pairs)) {}
-
-  // `left`: rows [i, i + rows) of the part's.
-  void multiply(const GemmInParts::Part& part, const Left& left, int64_t i, int64_t rows) const {
-    for_each_tile(left, rows, part.n, [&](int64_t row, int64_t count) {
-      Left a = left;
-      a.data += row * a.row;
-      multiply_tile_rows(part, a, i + row, count);
-    });
-  }
-
- private:
-  // Rows that are widened once for several panels may be more than an L1 has room for. For a single panel, they are
-  // widened in chunks of k that fit, with partial sums between these.
-  void multiply_tile_rows(const GemmInParts::Part& part, Left a, int64_t i, int64_t rows) const {
-    const bool chunks = part.n <= pair_gemm_panel;
-    const int64_t at_once = chunks ? fma_gemm_chunk : part.pairs, width = chunks ? rounded_up(part.n) : 0;
-    Partial partial = part.partial.at(gemm_.parts == 1 ? 0 : i, 0);
-    int64_t p = 0;
-    do {
-      const int64_t pairs = part.pairs - p < at_once ? part.pairs - p : at_once;
-      const int64_t k = part.k - 2 * p < 2 * pairs ? part.k - 2 * p : 2 * pairs;
-      partial.begins = part.partial.begins && p == 0;
-      partial.ends = part.partial.ends && p + pairs == part.pairs;
-      const TileOperands product{widen(widened_, a, rows, pairs, k), gemm_.packed_b + p * width, pairs};
-      TileOperands added{{}, gemm_.packed_term, partial.ends ? gemm_.term_pairs : 0};
-      if (added.pairs > 0) {
-        const PairTerm& term = gemm_.term;
-        const Left low = Left::of_rows(term.low + (part.i0 + i) * term.k, term.k, false);
-        added.a = widen(widened_low_, low, rows, added.pairs, term.k);
-      }
-      multiply_tile<FusedMultiplyAdds>(c_.at(part.i0 + i, part.j0), partial, product, added, rows, part.n);
-      a.data += pairs * a.pair;
-      p += pairs;
-    } while (p < part.pairs);
-  }
-
-  const GemmInParts& gemm_;
-  const Result& c_;
-  float *widened_low_, *widened_;
-};
-
-void run_fma(const GemmShape& s, float* c_float, Bf16* c_bf16, const Bf16* a, const Bf16* b, const PairTerm& term,
-             uint32_t* pack) {
-  const Result c{c_float, c_bf16, s.c_row, s.accumulate};
-  const GemmInParts gemm(s, b, term, fma_gemm_pairs, pack,
-                         fma_gemm_widened(fma_gemm_pairs) + fma_gemm_widened(term.k / 2));
-  const FmaRows fma(gemm, c);
-  gemm.for_each_part([&](const GemmInParts::Part& part) {
-    if (s.a_column == 1) {
-      const Left left = Left::of_rows(a + part.i0 * s.a_row + part.k0, s.a_row, false);
-      return fma.multiply(part, left, 0, part.m);
-    }
-    for (int64_t i = 0; i < part.m; i += pair_gemm_rows) {
-      const int64_t rows = part.m - i < pair_gemm_rows ? part.m - i : pair_gemm_rows;
-      fma.multiply(part, part.pack_rows(gemm, a, i, rows), i, rows);
-    }
-  });
-}
-
-void run_dot(const GemmShape& s, float* c_float, Bf16* c_bf16, const Bf16* a, const Bf16* b, const PairTerm& term,
-             uint32_t* pack) {
+void run(const GemmShape& s, float* c_float, Bf16* c_bf16, const Bf16* a, const Bf16* b, const LowRankTerm& term,
+         uint32_t* pack) {
   const Result c{c_float, c_bf16, s.c_row, s.accumulate};
   if (s.a_column == 1 && s.k % 2 == 0) {
     run_in_place(s, c, a, b, term, pack);
@@ -548,9 +297,9 @@ void run_dot(const GemmShape& s, float* c_float, Bf16* c_bf16, const Bf16* a, co
 
 }  // namespace
 
-const PairGemmKernels pair_gemm_kernels = {run_dot, run_fma};
+const PairGemmKernels pair_gemm_kernels = {run};
 #else
-const PairGemmKernels pair_gemm_kernels = {nullptr, nullptr};
+const PairGemmKernels pair_gemm_kernels = {nullptr};
 #endif
 
 }  // namespace ingot::cpu::INGOT_SIMD_LEVEL

@@ -1,6 +1,5 @@
 // bf16 gemms on one thread whose operands are packed as pairs of two consecutive k. They are multiplied by the
-// instruction for such pairs, for which nothing is widened and the left operand is read in place if possible, or as
-// fp32 by fused multiply-adds, which some processors do at twice the rate (isa.h).
+// instruction for such pairs, for which nothing is widened and the left operand is read in place if possible.
 #pragma once
 
 #include <stdint.h>
@@ -9,23 +8,13 @@
 
 namespace ingot::cpu {
 
-// A second gemm of the same m and n, which is added: low [m, k] b [k, n]. low is dense, k is even; one of b's steps is
-// 1. k is 0 if there is none.
-struct PairTerm {
-  const Bf16* low;
-  const Bf16* b;
-  int64_t k, b_row, b_column;
-};
-
 struct PairGemmKernels {
   // c [m, n] = a b + term (+ c), as described by `shape`. c is `c_float` if not null, else `c_bf16`. The sum of an
   // element is one chain over k, and then over the term's k, in fp32, from zero, whatever m and n are; it is rounded,
-  // or added to c and rounded, once. One of the two steps of a is 1, and one of b's. `pack`: 64-byte aligned words.
-  using Run = void (*)(const GemmShape& shape, float* c_float, Bf16* c_bf16, const Bf16* a, const Bf16* b,
-                       const PairTerm& term, uint32_t* pack);
-  Run dot;  // a chain of pairs; pair_gemm_pack(k, term's k) words
-  Run fma;  // a chain of products; fma_gemm_pack(term's k) words
-  // Both are null at levels without bf16 dot products.
+  // or added to c and rounded, once. One of the two steps of a is 1, and one of b's. `pack`: pair_gemm_pack(k, term's
+  // k) words, 64-byte aligned. It is a chain of pairs. Null at levels without bf16 dot products.
+  void (*run)(const GemmShape& shape, float* c_float, Bf16* c_bf16, const Bf16* a, const Bf16* b,
+              const LowRankTerm& term, uint32_t* pack);
 };
 
 constexpr int64_t pair_gemm_rows = 96;   // rows of a packed at a time, if a is not read in place
@@ -52,19 +41,6 @@ static constexpr int64_t pair_gemm_pack(int64_t k, int64_t term_k) {
   const int64_t packed = pair_gemm_columns(part) * (part + partial_rows) + pair_gemm_rows * at_once;
   const int64_t in_place = pair_gemm_columns(all) * all;
   return packed > in_place ? packed : in_place;
-}
-
-// Pairs of k of `fma` that are packed at a time, and elements of a that are widened at a time: those of a tile's rows.
-constexpr int64_t fma_gemm_pairs = 512;
-constexpr int64_t fma_gemm_rows = 24;
-constexpr int64_t fma_gemm_chunk = 64;  // pairs of k that are widened at a time if b is a single panel: part of an L1
-static constexpr int64_t fma_gemm_widened(int64_t pairs) { return fma_gemm_rows * 2 * pairs + 32; }
-
-// Words that `fma` needs.
-static constexpr int64_t fma_gemm_pack(int64_t term_k) {
-  const int64_t term_pairs = term_k / 2;
-  return pair_gemm_columns(fma_gemm_pairs + term_pairs) * (fma_gemm_pairs + term_pairs + pair_gemm_partial_rows) +
-         pair_gemm_rows * fma_gemm_pairs + fma_gemm_widened(fma_gemm_pairs) + fma_gemm_widened(term_pairs);
 }
 
 }  // namespace ingot::cpu

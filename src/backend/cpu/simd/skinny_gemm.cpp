@@ -273,6 +273,55 @@ INGOT_NOINLINE void tile(const Outputs<Bf16>& y, const Bf16* x, const BlockRows<
   }
   store_tile(y, sums, token, row);
 }
+
+// The same with values as fp32 from a table: a multiplication instead of two and a rounding, and nothing is widened.
+// For one or two tokens: of more, the elements of x would not fit into the registers.
+template <int tokens, int rows, class Ahead>
+  requires(tokens <= 2)
+INGOT_NOINLINE void tile(const Outputs<Bf16>& y, const Bf16* x, const BlockRows<FusedMultiplyAdds, Q4Block>& weight,
+                         int64_t k, int64_t token, int64_t row, Ahead ahead) {
+  constexpr int64_t converted = 64;  // scales of a row
+  float scales[converted], powers[rows][converted];
+  uint32_t mantissas[rows][converted];
+  Floats sums[tokens][rows];
+  for (int t = 0; t < tokens; ++t) {
+    for (int r = 0; r < rows; ++r) sums[t][r] = Floats{};
+  }
+  x += token * k;
+  const auto w = weight.rows_from(row);
+  const int64_t blocks = k / block_elements;
+  for (int64_t first = 0; first < blocks; first += converted) {
+    const int64_t count = blocks - first < converted ? blocks - first : converted;
+    for (int r = 0; r < rows; ++r) {
+      for (int64_t b = 0; b < count; ++b) scales[b] = one_scale(w.at(r, (first + b) * block_elements));
+      for (int64_t b = 0; b < count; b += lanes) {
+        const Floats scale = load(scales + b, AllLanes{});
+        const Words bits = words(scale);
+        store(powers[r] + b, scale == scale ? floats(bits & 0xff800000U) : scale, AllLanes{});
+        const Words mantissa = bits >> 13 & 0x3ffU;
+        __builtin_memcpy(mantissas[r] + b, &mantissa, sizeof mantissa);
+      }
+    }
+    for (int64_t b = 0; b < count; ++b) {
+      const int64_t i = (first + b) * block_elements;
+      prefetch<rows, Q4Block::bytes>(ahead, w, first + b);
+      INGOT_UNROLL
+      for (int r = 0; r < rows; ++r) {
+        const Q4Pairs right = Q4Pairs::decode(w.at(r, i), q4_values.row[mantissas[r][b]], powers[r][b]);
+        INGOT_UNROLL
+        for (int t = 0; t < tokens; ++t) {
+          const Words left = Q4Pairs::order(FusedMultiplyAdds::load(x + t * k + i, AllLanes{}));
+          sums[t][r] = fma(floats(left & 0xffff0000U), right.second, sums[t][r]);
+          sums[t][r] = fma(floats(left << 16), right.first, sums[t][r]);
+        }
+      }
+    }
+  }
+  for (int t = 0; t < tokens; ++t) {
+    for (int r = 0; r < rows; ++r) sums[t][r] = Q4Pairs::reorder(sums[t][r]);
+  }
+  store_tile(y, sums, token, row);
+}
 #endif
 
 #if defined(__AVX512F__)
@@ -453,18 +502,21 @@ const SkinnyGemmKernels skinny_gemm_kernels = {
     {skinny_gemm<Elements<float>>, skinny_gemm<DotProducts>, skinny_gemm<Elements<F16>>},
     block_skinny_gemm<DotProducts, Q8Block>,
     block_skinny_gemm<DotProducts, Q4Block>,
-    max_tokens};
+    max_tokens,
+    nullptr};
 const SkinnyGemmKernels skinny_gemm_fma_kernels = {
     {skinny_gemm<Elements<float>>, skinny_gemm<FusedMultiplyAdds>, skinny_gemm<Elements<F16>>},
     block_skinny_gemm<FusedMultiplyAdds, Q8Block>,
     block_skinny_gemm<FusedMultiplyAdds, Q4Block>,
-    max_tokens};
+    max_tokens,
+    widened_gemm};
 #else
 const SkinnyGemmKernels skinny_gemm_kernels = {
     {skinny_gemm<Elements<float>>, skinny_gemm<Elements<Bf16>>, skinny_gemm<Elements<F16>>},
     nullptr,
     nullptr,
-    max_tokens};
+    max_tokens,
+    nullptr};
 #endif
 
 }  // namespace ingot::cpu::INGOT_SIMD_LEVEL

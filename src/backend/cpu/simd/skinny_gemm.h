@@ -4,6 +4,7 @@
 #include <stdint.h>
 
 #include "backend/cpu/simd/levels.h"
+#include "backend/cpu/simd/widened_gemm.h"
 
 namespace ingot::cpu {
 
@@ -31,6 +32,8 @@ struct SkinnyGemmKernels {
   BlockSkinnyGemm* q8;
   BlockSkinnyGemm* q4;
   int64_t tile_tokens;  // tokens of the largest tile
+  // skinny_gemm.bf16 for many tokens; null where that is as fast.
+  WidenedGemm* widened;
 };
 
 }  // namespace ingot::cpu

@@ -327,7 +327,10 @@ bool decline_paged(const Context&, const Tensor&, const Tensor&, const ops::KvPa
 
 void register_attention(ops::Registry& registry, DeviceKind kind) {
   register_vendor_attention(registry, kind);
+  // Simulated devices run it by name only: its large blocks are slow for the short sequences of tests.
+  if (kind == DeviceKind::cuda) register_attention_sm90(registry, kind);
   register_attention_mma(registry, kind);
+  if (kind == DeviceKind::sim) register_attention_sm90(registry, kind);
   register_attention_paged(registry, kind);
   registry.add<ops::Attention>(kind, "simt", run_forward, decline_forward);
   registry.add<ops::AttentionBackward>(kind, "simt", run_backward, decline_backward);

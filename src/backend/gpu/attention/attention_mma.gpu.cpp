@@ -1,5 +1,5 @@
 // The forward pass of flash attention on tensor cores (flash.h).
-#include "backend/gpu/attention/flash.h"
+#include "backend/gpu/attention/flash_forward.h"
 
 namespace ingot::gpu {
 
@@ -23,50 +23,6 @@ GPU_KERNEL_WARPS(flash_f16_256, PackedAttentionArgs, 4)
 namespace ingot::gpu::GPU_TARGET {
 namespace {
 
-// The online softmax of 16 queries over the keys so far.
-struct Softmax {
-  float max[mma_lane_rows];    // of the scores, in the units of Exponents
-  float total[mma_lane_rows];  // the lane's part of the sum of the weights exp(score - max)
-  GPU_FN Softmax() {
-    GPU_UNROLL
-    for (int m = 0; m < mma_lane_rows; ++m) {
-      max[m] = -infinity();
-      total[m] = 0;
-    }
-  }
-
-  // Replaces scores by weights. The caller must multiply its sums so far by `rescale`.
-  template <int count>
-  GPU_FN void add(MmaAccumulator (&scores)[count], float factor, float (&rescale)[mma_lane_rows]) {
-    float base[mma_lane_rows];
-    GPU_UNROLL
-    for (int m = 0; m < mma_lane_rows; ++m) {
-      float new_max = max[m];
-      GPU_UNROLL
-      for (int n = 0; n < count; ++n) {
-        GPU_UNROLL
-        for (int i = 0; i < MmaAccumulator::count; ++i) {
-          if (mma_lane_row(i) == m) new_max = scores[n].at[i] > new_max ? scores[n].at[i] : new_max;
-        }
-      }
-      new_max = row_max(new_max);
-      base[m] = new_max > -infinity() ? new_max * factor : 0.0F;  // no key so far: every weight is 0
-      rescale[m] = exp2_approx(fma(max[m], factor, -base[m]));
-      max[m] = new_max;
-      total[m] *= rescale[m];
-    }
-    GPU_UNROLL
-    for (int n = 0; n < count; ++n) {
-      GPU_UNROLL
-      for (int i = 0; i < MmaAccumulator::count; ++i) {
-        const int m = mma_lane_row(i);
-        scores[n].at[i] = exp2_approx(fma(scores[n].at[i], factor, -base[m]));
-        total[m] += scores[n].at[i];
-      }
-    }
-  }
-};
-
 template <class T, int D>
 GPU_FN void forward(const PackedAttentionArgs& a) {
   constexpr FlashShape shape = forward_shape(D, warp_width, wide);
@@ -89,9 +45,8 @@ GPU_FN void forward(const PackedAttentionArgs& a) {
   MmaAccumulator out[tiles][D / 16] = {};
   Softmax softmax[tiles];
 
-  const Exponents exponents(a.score);
-  const float slope = alibi_slope(a.score, head);
-  const int window = window_of(a.score);
+  const ScoreModifier modifier(a.score, head);
+  const int window = modifier.window;
   const int first = tokens.first + warp_index() * tiles * 16;  // first query of the warp
   int k0 = static_cast<int>(first_key(a.score, tokens.first)) / keys * keys;
   if (k0 < end) stages.begin(0, k, v, k0);
@@ -106,27 +61,9 @@ GPU_FN void forward(const PackedAttentionArgs& a) {
     float rescale[tiles][mma_lane_rows];
     GPU_UNROLL
     for (int r = 0; r < tiles; ++r) {
-      if (!exponents.plain) {
-        GPU_UNROLL
-        for (int n = 0; n < keys / 16; ++n) {
-          GPU_UNROLL
-          for (int i = 0; i < MmaAccumulator::count; ++i) {
-            const int distance = k0 + n * 16 + mma_column(i) - (first + r * 16 + mma_row(i));
-            scores[r][n].at[i] = exponents.modified(scores[r][n].at[i], slope, distance).value;
-          }
-        }
-      }
-      if (!unmasked) {
-        GPU_UNROLL
-        for (int n = 0; n < keys / 16; ++n) {
-          GPU_UNROLL
-          for (int i = 0; i < MmaAccumulator::count; ++i) {
-            const int key = k0 + n * 16 + mma_column(i);
-            if (key >= end || !attends(first + r * 16 + mma_row(i), key, window)) scores[r][n].at[i] = -infinity();
-          }
-        }
-      }
-      softmax[r].add(scores[r], exponents.factor, rescale[r]);
+      modifier.modify(scores[r], first + r * 16, k0);
+      if (!unmasked) modifier.mask(scores[r], first + r * 16, k0, end);
+      softmax[r].add(scores[r], modifier.exponents.factor, rescale[r]);
       GPU_UNROLL
       for (int m = 0; m < mma_lane_rows; ++m) max_changed = max_changed || rescale[r][m] != 1.0F;
     }
@@ -151,41 +88,7 @@ GPU_FN void forward(const PackedAttentionArgs& a) {
   GPU_UNROLL
   for (int r = 0; r < tiles; ++r) {
     const int row = first - tokens.first_query + r * 16;
-    const int64_t lse_row = head * a.queries + tokens.query_row + row;
-    float factors[mma_lane_rows];
-    float lse[mma_lane_rows];
-    GPU_UNROLL
-    for (int m = 0; m < mma_lane_rows; ++m) {
-      const float total = row_sum(softmax[r].total[m]);
-      factors[m] = 1.0F / total;
-      lse[m] = fma(softmax[r].max[m] * exponents.factor, ln_2, logarithm(total));
-    }
-    if (a.partial) {
-      float earlier[mma_lane_rows];
-      GPU_UNROLL
-      for (int i = 0; i < MmaAccumulator::count; ++i) {
-        const bool accumulates = a.accumulate && is_row(row + mma_row(i), tokens.queries);
-        earlier[mma_lane_row(i)] = accumulates ? a.lse[lse_row + mma_row(i)] : -infinity();
-      }
-      warp_barrier();  // all lanes have read lse
-      GPU_UNROLL
-      for (int m = 0; m < mma_lane_rows; ++m) {
-        const JoinedSoftmax joined = join(lse[m], earlier[m]);
-        factors[m] = lse[m] == -infinity() ? 0.0F : joined.own * factors[m];
-        lse[m] = joined.lse;
-        earlier[m] = joined.earlier;
-      }
-      q_rows.store_joined(a.out, row, out[r], factors, earlier);
-    } else {
-      q_rows.store(a.out, row, out[r], factors);
-    }
-    if (a.lse == nullptr) continue;
-    GPU_UNROLL
-    for (int i = 0; i < MmaAccumulator::count; ++i) {
-      if (mma_column(i) == 0 && is_row(row + mma_row(i), tokens.queries)) {
-        a.lse[lse_row + mma_row(i)] = lse[mma_lane_row(i)];
-      }
-    }
+    store_attention(a, tokens, q_rows, head, row, softmax[r], modifier.exponents.factor, out[r]);
   }
 }
 

@@ -41,7 +41,9 @@ struct TileCopy {
   static_assert(rows * row_chunks % threads == 0);
   AsyncCopies<count> copies;
 
-  GPU_FN void begin(const Tile<T, D>& to, const Source<T>& from, int first) {
+  // `To`: a tile, by its function at(row, column).
+  template <class To = Tile<T, D>>
+  GPU_FN void begin(const To& to, const Source<T>& from, int first) {
     const int column = thread_index() % row_chunks * 8;
     GPU_UNROLL_COPIES
     for (int i = 0; i < count; ++i) {

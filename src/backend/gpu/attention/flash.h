@@ -8,7 +8,7 @@
 // the tokens, their tiles start at the sequence's first token that has one.
 //
 // bench/reports/2026-11-22-gpu-attention-analysis.md has the counts behind the shapes. No block uses more than 64 KiB
-// of shared memory, which all devices have.
+// of shared memory, which all devices have, but those of arch/attention_sm90.gpu.cpp, which Hopper runs instead.
 #pragma once
 
 #include "backend/gpu/attention/attention_tiles.h"

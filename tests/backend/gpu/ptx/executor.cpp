@@ -45,6 +45,7 @@ class Executor {
       warp.local_bytes = kernel.local_bytes();
       warp.local = local_.data() + i * lanes * warp.local_bytes;
       warp.registers = registers_.get() + i * bytes;
+      warp.register_bytes = bytes;
       warp.index = static_cast<int>(i);
       const int threads = std::min(shape.threads - warp.index * lanes, lanes);
       warp.exists = threads == lanes ? all_lanes : (1U << threads) - 1;
@@ -68,6 +69,7 @@ class Executor {
         waiting += run.at_block_barrier ? 1 : 0;
         ended = ended || run.warp.live != run.warp.exists;
       }
+      check_warpgroups();
       if (waiting == 0) return;
       if (ended) throw_error(ErrorKind::internal, "threads wait at a barrier of the block for threads that have ended");
       shared_.block_barrier();
@@ -103,6 +105,7 @@ class Executor {
     Warp& warp = run.warp;
     warp.live = warp.exists;
     warp.copies = {};
+    warp.products = {};
     run.groups = {{0, warp.exists}};
     for (const SpecialRegister& special : kernel_.special_registers()) {
       auto* values = warp.at<uint32_t>(special.offset);
@@ -146,6 +149,19 @@ class Executor {
         throw_error(ErrorKind::internal, "the lanes of the warp wait for each other at different instructions");
       }
       run_group(run, group);
+    }
+  }
+
+  // The warps of a warpgroup make the same products (PTX ISA, "wgmma.mma_async").
+  void check_warpgroups() {
+    constexpr size_t warpgroup = 4;
+    for (size_t i = 0; i < warps_.size(); ++i) {
+      const uint64_t issued = warps_[i].warp.products.issued;
+      const size_t first = i / warpgroup * warpgroup;
+      const bool incomplete = issued != 0 && first + warpgroup > warps_.size();
+      if (!incomplete && issued == warps_[first].warp.products.issued) continue;
+      current_warp_ = static_cast<int>(i);
+      throw_error(ErrorKind::internal, "the warps of a warpgroup do not make the same matrix products");
     }
   }
 

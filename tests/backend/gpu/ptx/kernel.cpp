@@ -7,6 +7,7 @@
 #include "tests/backend/gpu/ptx/arithmetic.h"
 #include "tests/backend/gpu/ptx/data_movement.h"
 #include "tests/backend/gpu/ptx/warp_wide.h"
+#include "tests/backend/gpu/ptx/warpgroup.h"
 
 namespace ingot::ptx {
 namespace {
@@ -71,11 +72,12 @@ void Kernel::place_variables(const Module& module) {
   local_bytes_ = place(text_->local, local_offsets_);
   static_shared_bytes_ = place(text_->shared, shared_offsets_);
   for (const Variable& variable : module.shared) {
-    if (variable.bytes != 0 || variable.alignment > 16) {
+    if (variable.bytes != 0) {
       throw_error(ErrorKind::unsupported, "the shared variable '{}' of the module is not supported", variable.name);
     }
-    shared_offsets_[variable.name] = static_shared_bytes_;
+    static_shared_bytes_ = round_up(static_shared_bytes_, variable.alignment);
   }
+  for (const Variable& variable : module.shared) shared_offsets_[variable.name] = static_shared_bytes_;
 }
 
 // "%rd12" is in the range of the name "%rd".
@@ -174,7 +176,7 @@ void Kernel::decode(const Statement& statement) {
     instruction.guard_negated = statement.guard_negated;
   }
   const bool known = decode_movement(statement, instruction) || decode_copy(statement, instruction) ||
-                     decode_lanewise(statement, instruction);
+                     decode_warpgroup(statement, instruction) || decode_lanewise(statement, instruction);
   if (!known) decode_control(statement, instruction);
   instructions_.push_back(instruction);
 }
@@ -236,6 +238,44 @@ bool Kernel::decode_copy(const Statement& statement, Instruction& instruction) {
   } else {
     return false;
   }
+  return true;
+}
+
+bool Kernel::decode_warpgroup(const Statement& statement, Instruction& instruction) {
+  const std::vector<Operand>& operands = statement.operands;
+  if (statement.opcode == "fence.proxy.async.shared::cta" && operands.empty()) {
+    instruction.run = fence_proxy;
+    return true;
+  }
+  if (statement.opcode == "wgmma.fence.sync.aligned" && operands.empty()) {
+    instruction.run = fence_registers;
+  } else if (statement.opcode == "wgmma.commit_group.sync.aligned" && operands.empty()) {
+    instruction.run = commit_products;
+  } else if (statement.opcode == "wgmma.wait_group.sync.aligned" && operands.size() == 1 &&
+             operands[0].kind == Kind::integer) {
+    instruction.literal = operands[0].bits;
+    instruction.run = wait_products;
+  } else if (const int columns = product_columns(statement.opcode); columns > 0) {
+    // sums, a, b, scale-d, imm-scale-a, imm-scale-b, imm-trans-a (of a in shared memory), imm-trans-b
+    const bool in_registers = operands.size() > 1 && operands[1].kind == Kind::vector;
+    if (operands.size() != (in_registers ? 7 : 8)) throw_error(ErrorKind::unsupported, "it has other operands");
+    for (const size_t i : {size_t{4}, size_t{5}}) {
+      if (!is_integer(operands[i], 1)) unknown_operand(operands[i]);
+    }
+    if (!in_registers && !is_integer(operands[6], 0)) unknown_operand(operands[6]);
+    const bool transposed = is_integer(operands.back(), 1);
+    if (!transposed && !is_integer(operands.back(), 0)) unknown_operand(operands.back());
+    const std::string form = std::string(static_cast<size_t>(columns / 2), '4') + (in_registers ? "4444" : "8") + "8p";
+    size_t at = 0;
+    for (size_t i = 0; i < 4; ++i) add_operands(operands[i], form, at);
+    if (at != form.size()) throw_error(ErrorKind::unsupported, "it has {} operands", form.size());
+    instruction.items = static_cast<uint8_t>(columns / 2);
+    instruction.flags = static_cast<uint8_t>((in_registers ? a_in_registers : 0) | (transposed ? b_transposed : 0));
+    instruction.run = issue_product;
+  } else {
+    return false;
+  }
+  instruction.control = Control::warp_wide;
   return true;
 }
 

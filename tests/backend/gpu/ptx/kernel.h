@@ -39,7 +39,7 @@ class Kernel {
   size_t register_bytes() const { return register_bytes_; }
   const std::vector<Constant>& constants() const { return constants_; }
   const std::vector<SpecialRegister>& special_registers() const { return special_registers_; }
-  // Bytes of static shared memory; dynamic shared memory begins there, at a multiple of 16.
+  // Bytes of static shared memory; dynamic shared memory begins there, at a multiple of 16 or of what it asks for.
   size_t static_shared_bytes() const { return static_shared_bytes_; }
   // Bytes of local memory of a thread.
   size_t local_bytes() const { return local_bytes_; }
@@ -64,6 +64,7 @@ class Kernel {
   void decode_control(const Statement& statement, Instruction& instruction);
   bool decode_movement(const Statement& statement, Instruction& instruction);
   bool decode_copy(const Statement& statement, Instruction& instruction);
+  bool decode_warpgroup(const Statement& statement, Instruction& instruction);
   bool decode_lanewise(const Statement& statement, Instruction& instruction);
   void mark_leaders();
 

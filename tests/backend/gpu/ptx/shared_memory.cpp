@@ -20,11 +20,14 @@ void SharedMemory::start_block() {
   std::fill(words_.begin(), words_.end(), Word{});
   epoch_.fill(1);
   first_epoch_.fill(1);
+  fences_.fill(0);
+  passed_fences_.fill(0);
 }
 
 void SharedMemory::block_barrier() {
   for (int warp = 0; warp < max_warps; ++warp) warp_barrier(warp);
   first_epoch_ = epoch_;
+  passed_fences_ = fences_;
 }
 
 void SharedMemory::warp_barrier(int warp) {
@@ -58,26 +61,28 @@ void SharedMemory::check_place(uint32_t address, size_t bytes) const {
   }
 }
 
+void SharedMemory::read_word(uint32_t address, Word& word, const Accessor& by) const {
+  if (word.copies > 0) race(address, "it is read before its asynchronous copy was waited for");
+  if (!precedes(word.writer, by)) race(address, "it is read without a barrier after a write of another thread");
+  const Stamp now = stamp(by);
+  if (word.reader == now) return;
+  if (word.reader % whole_warp / lanes != static_cast<Stamp>(by.warp)) {
+    word.other_reader = word.reader;
+    word.reader = now;
+  } else {  // several readers of a warp in one epoch stand for the warp
+    word.reader = word.reader >> epoch_shift == now >> epoch_shift ? now | whole_warp : now;
+  }
+}
+
 const std::byte* SharedMemory::read(uint32_t address, size_t bytes, const Accessor& by) {
   check_place(address, bytes);
-  const Stamp now = stamp(by);
-  for (size_t at = address / 2; at < (address + bytes + 1) / 2; ++at) {
-    Word& word = words_[at];
-    if (word.copies > 0) race(address, "it is read before its asynchronous copy was waited for");
-    if (!precedes(word.writer, by)) race(address, "it is read without a barrier after a write of another thread");
-    if (word.reader == now) continue;
-    if (word.reader % whole_warp / lanes != static_cast<Stamp>(by.warp)) {
-      word.other_reader = word.reader;
-      word.reader = now;
-    } else {  // several readers of a warp in one epoch stand for the warp
-      word.reader = word.reader >> epoch_shift == now >> epoch_shift ? now | whole_warp : now;
-    }
-  }
+  for (size_t at = address / 2; at < (address + bytes + 1) / 2; ++at) read_word(address, words_[at], by);
   return contents_.data() + address;
 }
 
 void SharedMemory::write_word(uint32_t address, Word& word, const Accessor& by, bool atomic) {
   if (word.copies > 0) race(address, "it is written before its asynchronous copy was waited for");
+  if (word.products > 0) race(address, "it is written before a matrix product that reads it was waited for");
   if (!precedes(word.writer, by) && !(atomic && word.atomic)) {
     race(address, "it is written without a barrier after a write of another thread");
   }
@@ -85,6 +90,7 @@ void SharedMemory::write_word(uint32_t address, Word& word, const Accessor& by, 
     race(address, "it is written without a barrier after a read of another thread");
   }
   word.writer = stamp(by);
+  word.fences = fences_[static_cast<size_t>(by.warp * lanes + by.lane)] + 1;
   word.atomic = atomic;
 }
 
@@ -110,5 +116,29 @@ std::byte* SharedMemory::finish_copy(uint32_t address, size_t bytes, const Acces
   for (size_t at = address / 2; at < (address + bytes) / 2; ++at) words_[at].copies = 0;
   return write(address, bytes, by);
 }
+
+void SharedMemory::start_product(uint32_t address, size_t bytes, const Accessor& by) {
+  check_place(address, bytes);
+  for (size_t at = address / 2; at < (address + bytes) / 2; ++at) {
+    Word& word = words_[at];
+    read_word(address, word, by);
+    const size_t writer = word.writer % whole_warp;
+    const bool same_warp = static_cast<int>(writer) / lanes == by.warp;
+    if ((same_warp ? fences_ : passed_fences_)[writer] < word.fences) {
+      race(address, "a matrix product reads it without fence.proxy.async after a write");
+    }
+    ++word.products;
+  }
+}
+
+const std::byte* SharedMemory::finish_product(uint32_t address, size_t bytes, const Accessor& by) {
+  for (size_t at = address / 2; at < (address + bytes) / 2; ++at) {
+    --words_[at].products;
+    read_word(address, words_[at], by);
+  }
+  return contents_.data() + address;
+}
+
+void SharedMemory::fence_proxy(const Accessor& by) { ++fences_[static_cast<size_t>(by.warp * lanes + by.lane)]; }
 
 }  // namespace ingot::ptx

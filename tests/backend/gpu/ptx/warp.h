@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/backend/gpu/ptx/global_memory.h"
+#include "tests/backend/gpu/ptx/matrix_products.h"
 #include "tests/backend/gpu/ptx/shared_memory.h"
 
 namespace ingot::ptx {
@@ -33,6 +34,7 @@ struct AsyncCopies {
 // uint32_t with a bit for each lane. Constants and special registers have such arrays too.
 struct Warp {
   std::byte* registers = nullptr;
+  size_t register_bytes = 0;
   int index = 0;        // in the block
   uint32_t exists = 0;  // lanes that are threads of the block
   uint32_t live = 0;    // of them, those that have not ended
@@ -42,6 +44,7 @@ struct Warp {
   std::byte* local = nullptr;  // `local_bytes` for each lane
   size_t local_bytes = 0;
   std::array<AsyncCopies, lanes> copies;
+  MatrixProducts products;
 
   template <class Bits>
   Bits* at(uint32_t offset) const {
@@ -65,13 +68,13 @@ enum class Control : uint8_t {
 struct Instruction {
   Handler run = nullptr;
   const uint32_t* at = nullptr;  // offsets of the operands' arrays, in the order of the text, vectors flattened
-  uint64_t literal = 0;          // the offset of an address, or the count of cp.async.wait_group
+  uint64_t literal = 0;          // the offset of an address, or the count of a wait_group
   uint32_t guard = 0;            // offset of the predicate
   uint32_t target = 0;           // of a branch
   Control control = Control::none;
   bool guarded = false, guard_negated = false;
   bool leader = false;        // a branch leads here
-  uint8_t items = 1;          // of a vector of ld, st and mov
+  uint8_t items = 1;          // of a vector of ld, st, mov and wgmma
   uint8_t flags = 0;          // see the operation
   uint8_t bytes[2] = {0, 0};  // of the registers of cvt between integers: destination, source
   int line = 0;
