@@ -21,7 +21,9 @@ namespace {
 struct RankPlan {
   size_t weights = 0, mapped = 0;
   infer::EngineBytes engine;
-  size_t total() const { return weights + engine.kv + engine.scratch + engine.batch + engine.adapters; }
+  size_t total() const {
+    return weights + engine.kv + engine.scratch + engine.batch + engine.adapters + engine.library_workspace;
+  }
 };
 
 class ServeDryRun {
@@ -82,6 +84,8 @@ class ServeDryRun {
                                    p.mapped > 0 ? " (read in place)" : "", format_bytes(p.engine.kv),
                                    format_bytes(p.engine.scratch + p.engine.batch));
     if (p.engine.adapters > 0) text += fmt::format(", adapters {}", format_bytes(p.engine.adapters));
+    if (p.engine.library_workspace > 0)
+      text += fmt::format(", library workspace {}", format_bytes(p.engine.library_workspace));
     return text + fmt::format(": {} of {}", format_bytes(p.total()), format_bytes(available_));
   }
 

@@ -56,6 +56,7 @@ struct EngineBytes {
   size_t scratch = 0;
   size_t batch = 0;
   size_t adapters = 0;
+  size_t library_workspace = 0;  // of vendors' libraries on a GPU; all engines of a device share it
 };
 // `host_visible`: Device::host_visible() of the engine's device.
 EngineBytes engine_bytes(const spec::ModelSpec& whole, const EngineSettings& settings, int threads, bool host_visible);

@@ -104,7 +104,8 @@ EngineBytes engine_bytes(const spec::ModelSpec& whole, const EngineSettings& wan
   const int64_t pages = num_pages(settings);
   EngineBytes bytes;
   bytes.kv = spec::kv_bytes(model, pages, settings.page_tokens, static_cast<int64_t>(activation));
-  bytes.scratch = models::pass_bytes(model, shape).forward + (host_visible ? 0 : ops::matmul_library_bytes);
+  bytes.scratch = models::pass_bytes(model, shape).forward;
+  bytes.library_workspace = host_visible ? 0 : ops::matmul_library_bytes;
   // ids, positions, slots, adapter slots of tokens and of logit rows, offsets, lengths, page tables (contiguous: they
   // are uploaded together); normed states of all tokens and of the logit rows; logits; the token sampler's memory.
   bytes.batch = 5 * Arena::footprint(tokens * 4) + Arena::footprint((sequences + 1) * 4) +
@@ -304,8 +305,11 @@ void Forward::compute_logits(std::span<const int64_t> logit_rows, bool every_row
     const int64_t from = logit_rows[static_cast<size_t>(row)];
     ops::scale(context_, selected_.slice(row, row + 1), normed_.slice(from, from + 1), 1);
   }
-  nn::Pass head{context_, flat_, settings_.activation, {}};
-  head.row_invariant = true;
+  // On a CPU a row has the same logits in every batch. On a GPU the layers before have not, and the head is computed
+  // like them: a few rows by the kernels for few rows.
+  const bool like_layers = !device_.host_visible();
+  nn::Pass head{context_, flat_, settings_.activation, {}, like_layers ? &cache_ : nullptr};
+  head.row_invariant = !like_layers;
   head.int8_activations = settings_.int8_activations;
   if (adapted_) head.lora = &head_lora_;
   model_.logits(head, logits_.slice(0, rows), (every_row ? normed_ : selected_).slice(0, rows));

@@ -13,7 +13,9 @@ namespace {
 
 size_t minus(size_t a, size_t b) { return a - std::min(a, b); }
 
-size_t total(const EngineBytes& bytes) { return bytes.kv + bytes.scratch + bytes.batch + bytes.adapters; }
+size_t total(const EngineBytes& bytes) {
+  return bytes.kv + bytes.scratch + bytes.batch + bytes.adapters + bytes.library_workspace;
+}
 
 int64_t ranks_of(const spec::ModelShard& shard) { return shard.tp * shard.pp; }
 
@@ -79,6 +81,8 @@ std::vector<std::string> memory_lines(const ServeMemory& memory) {
                                   bytes(memory.engine.kv), bytes(memory.engine.scratch + memory.engine.batch));
   if (memory.engine.adapters > 0) taken += fmt::format(", adapters {}", bytes(memory.engine.adapters));
   if (memory.workspace > 0) taken += fmt::format(", CPU workspace {}", bytes(memory.workspace));
+  if (memory.engine.library_workspace > 0)
+    taken += fmt::format(", library workspace {}", bytes(memory.engine.library_workspace));
   lines.push_back(std::move(taken));
   const int64_t contexts = cache.tokens() / cache.settings.context;
   lines.push_back(

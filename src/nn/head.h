@@ -14,7 +14,8 @@ struct Head {
 
   bool is_part() const { return linear.weight.out < vocabulary; }
 
-  // logits [R, V] f32 of normed [R, H].
+  // logits [R, V] f32 of normed [R, H]. Here and below a head that is a gemm (Linear::is_gemm) without scale and
+  // softcap takes logits and dlogits with padded columns (ops/matmul.h).
   void forward(Pass& pass, const Tensor& logits, const Tensor& normed) const;
 
   // dnormed [R, H] is assigned, the sum over the ranks' parts, and the head's gradients go to the accumulator. dlogits

@@ -251,6 +251,12 @@ void Linear::forward_part(Pass& pass, const Tensor& y, const Tensor& x, const Te
   add_terms(pass, y, x, whole);
 }
 
+bool Linear::is_gemm(const Pass& pass) const {
+  return !bias && (!pass.lora || pass.lora->ranks[parameter] == 0) &&
+         std::ranges::none_of(pass.adapters,
+                              [&](const AdapterSegment& segment) { return layer_of(segment, parameter) != nullptr; });
+}
+
 bool Linear::are_grouped(const Pass& pass, std::span<const Linear* const> layers, int64_t rows) {
   const bool int8 = layers.front()->in_int8(pass);
   return pass.cache != nullptr && std::ranges::all_of(layers, [&](const Linear* layer) {
@@ -260,12 +266,8 @@ bool Linear::are_grouped(const Pass& pass, std::span<const Linear* const> layers
 }
 
 bool Linear::are_gemms(const Pass& pass, std::span<const Linear* const> layers, int64_t rows) {
-  return are_grouped(pass, layers, rows) && std::ranges::all_of(layers, [&](const Linear* layer) {
-           return !layer->bias && (!pass.lora || pass.lora->ranks[layer->parameter] == 0) &&
-                  std::ranges::none_of(pass.adapters, [&](const AdapterSegment& segment) {
-                    return layer_of(segment, layer->parameter) != nullptr;
-                  });
-         });
+  return are_grouped(pass, layers, rows) &&
+         std::ranges::all_of(layers, [&](const Linear* layer) { return layer->is_gemm(pass); });
 }
 
 ops::LinearGroupAttributes Linear::group_attributes(const Pass& pass, const Linear& first) {

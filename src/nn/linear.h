@@ -46,6 +46,9 @@ struct Linear {
   // the bias, and which the caller sums.
   void forward_part(Pass& pass, const Tensor& y, const Tensor& x, const Tensor& residual = {}) const;
 
+  // Whether forward and backward are gemms alone, without a bias and without adapters.
+  bool is_gemm(const Pass& pass) const;
+
   // Whether forward_each of these layers is one group of gemms (ops/linear_group.h), in serving; and whether it is that
   // alone, without biases and adapters.
   static bool are_grouped(const Pass& pass, std::span<const Linear* const> layers, int64_t rows);

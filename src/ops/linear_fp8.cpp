@@ -80,7 +80,7 @@ void linear_fp8(Context& context, const Tensor& y, const Tensor& x, const Weight
   const Weight w = in_e4m3(context, weight);
   const Weight q = take_fp8(context, StorageType::fp8_e4m3, x.shape[0], weight.in);
   quantize_fp8(context, q, x, {});
-  dispatch<GemmFp8>(context, y, q, w, with_residual_in(context, y, attributes));
+  dispatch<GemmFp8>(context, y, q, w, with_residual_in(context, op_id<GemmFp8>, y, attributes));
 }
 
 void linear_fp8_backward_input(Context& context, const Tensor& dx, const Tensor& dy, const Weight& weight,

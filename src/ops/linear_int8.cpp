@@ -20,7 +20,8 @@ void linear_int8(Context& context, const Tensor& y, const Tensor& x, const Weigh
   check_shape(op, "y", y, Shape{x.shape[0], weight.out});
   check_dtype(op, "y", y, {x.dtype, DType::f32});
   check_device(op, "y", context, y);
-  if (y.elements() != 0) dispatch<LinearInt8>(context, y, x, weight, with_residual_in(context, y, attributes));
+  if (y.elements() == 0) return;
+  dispatch<LinearInt8>(context, y, x, weight, with_residual_in(context, op_id<LinearInt8>, y, attributes));
 }
 
 }  // namespace ingot::ops

@@ -36,7 +36,8 @@ void linear_low_rank(Context& context, const Tensor& y, const Tensor& x, const W
   check_linear("linear_low_rank", context, y, "y", weight.out, x, "x", weight.in, weight, forward_types);
   check_term("linear_low_rank", context, x, low, b, weight.out, true);
   if (y.elements() == 0) return;
-  dispatch<LinearLowRank>(context, y, x, weight, low, b, with_residual_in(context, y, attributes));
+  dispatch<LinearLowRank>(context, y, x, weight, low, b,
+                          with_residual_in(context, op_id<LinearLowRank>, y, attributes));
 }
 
 void linear_low_rank_backward_input(Context& context, const Tensor& dx, const Tensor& dy, const Weight& weight,

@@ -1,6 +1,13 @@
 // Matrix multiplication. Letters: M rows of the result, N columns, K the summed dimension.
+//
+// Padded columns: libraries want rows that begin at multiples of 16 bytes, which those of logits do not for most
+// vocabularies. On devices whose implementations take them (Registry::Feature, GPUs) the columns of these matrices may
+// therefore be rounded up to a multiple of 8: of y of `linear`, in f32, of dy of linear_backward_input, and of a
+// transposed `a` of `matmul`. Those of y are assigned the lowest finite number, of which softmax makes 0; the others
+// are not read. Elsewhere: ErrorKind::unsupported.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "ops/context.h"
@@ -8,6 +15,8 @@
 #include "tensor/weight.h"
 
 namespace ingot::ops {
+
+enum class OpId : uint16_t;
 
 struct MatmulAttributes {
   bool transpose_a = false;  // a is stored [K, M]
@@ -50,9 +59,9 @@ struct LinearAttributes {
 // of rows at a time.
 void linear(Context& context, const Tensor& y, const Tensor& x, const Weight& weight, LinearAttributes attributes);
 
-// For implementations of CPUs, which add to y alone: copies a residual to y and returns the attributes that accumulate.
-// On GPUs, whose kernels read it, it returns `attributes`. Errors: internal for a residual that does not fit y.
-LinearAttributes with_residual_in(Context& context, const Tensor& y, LinearAttributes attributes);
+// The attributes for a call of `op` with the result y. Where implementations do not read a residual
+// (Registry::Feature), it is copied to y, to which they then add. Errors: internal for a residual that does not fit y.
+LinearAttributes with_residual_in(Context& context, OpId op, const Tensor& y, LinearAttributes attributes);
 
 struct Linear {
   static constexpr const char* name = "linear";

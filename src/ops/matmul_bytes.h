@@ -15,8 +15,9 @@ int64_t decoded_rows(int64_t out, int64_t in, bool host_visible);
 // bytes per element.
 size_t linear_bytes(int64_t tokens, int64_t out, int64_t in, size_t activation_bytes, bool decoded, bool host_visible);
 
-// What gemms with Invariance::none take besides as workspace of a vendor's library, on a GPU, if it is left; without it
-// they use algorithms that need none. NVIDIA recommends 32 MiB for Hopper (cuBLAS documentation, cublasSetWorkspace).
+// What a GPU has besides as workspace of its vendor's gemm library, once for all that runs on it (GpuDevice::
+// library_workspace). Gemms with Invariance::none use it. NVIDIA recommends 32 MiB for Hopper (cuBLAS documentation,
+// cublasSetWorkspace).
 inline constexpr size_t matmul_library_bytes = size_t{32} << 20;
 
 }  // namespace ingot::ops

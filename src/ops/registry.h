@@ -44,6 +44,10 @@ class Registry {
     Untyped decline;  // may be null: accepts every call
     Untyped nothing;  // of the type of `run`; does nothing
   };
+  enum class Feature : uint8_t {
+    residual,       // reads LinearAttributes::residual; others add to the result alone (ops::with_residual_in)
+    padded_columns  // takes matrices with more columns than the op computes with (ops/matmul.h)
+  };
   struct Listing {
     std::string op;
     DeviceKind device;
@@ -57,6 +61,15 @@ class Registry {
     slot.entries[static_cast<size_t>(device)].push_back(
         {std::move(implementation), reinterpret_cast<Untyped>(run), reinterpret_cast<Untyped>(decline),
          reinterpret_cast<Untyped>(SignatureOf<typename Op::Signature>::nothing)});
+  }
+
+  // States what all implementations of the op for this kind of device support; an op's header says where it matters.
+  template <class Op>
+  void support(DeviceKind device, Feature feature) {
+    features_of(op_id<Op>, device)[static_cast<size_t>(feature)] = true;
+  }
+  bool supports(OpId op, DeviceKind device, Feature feature) const {
+    return slots_[static_cast<size_t>(op)].features[static_cast<size_t>(device)][static_cast<size_t>(feature)];
   }
 
   // Implementations in order of preference; empty when none is registered.
@@ -79,10 +92,15 @@ class Registry {
 
  private:
   static constexpr size_t num_device_kinds = static_cast<size_t>(DeviceKind::sim) + 1;
+  using Features = std::array<bool, 2>;  // by Feature
   struct Slot {
     const char* op = "";  // empty: nothing is registered
     std::array<std::vector<Entry>, num_device_kinds> entries;
+    std::array<Features, num_device_kinds> features{};
   };
+  Features& features_of(OpId op, DeviceKind device) {
+    return slots_[static_cast<size_t>(op)].features[static_cast<size_t>(device)];
+  }
   std::array<Slot, num_ops> slots_;  // by OpId
 };
 

@@ -155,7 +155,7 @@ class DryRun {
     const train::ShardSpec share = share_of(recipe_.parallel, rank);
     const WeightPlan weights = plan_weights(recipe_, runtime_, inputs_.source, inputs_.model, share, {staged(), true});
     const auto size = [&](auto how, const data::DatasetStatistics& data, int64_t prompt) {
-      return how(recipe_, inputs_.model, data, prompt, weights, available_, runtime_, share);
+      return how(recipe_, inputs_.model, data, prompt, weights, available_, runtime_, share, std::nullopt);
     };
     if (!has_data_) return size(size_run, placeholder_statistics(recipe_.data.sequence_length), 0);
     return size(plan_run, inputs_.data.train->statistics(), rank == 0 ? longest_prompt_ : 0);

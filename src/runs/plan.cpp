@@ -9,6 +9,7 @@
 #include "base/machine.h"
 #include "base/strings.h"
 #include "models/model.h"
+#include "runtime/workspace.h"
 #include "spec/flops.h"
 
 namespace ingot::runs {
@@ -90,7 +91,7 @@ std::string MemoryPlan::table() const {
   row("saved activations", step.saved);
   row("scratch", step.scratch);
   row("batch", step.batch);
-  row("CPU workspace", workspace);
+  row(host_visible ? "CPU workspace" : "library workspace", workspace);
   row("samples' engine", samples);
   row("pipeline's messages", step.messages);
   text += fmt::format("  {:<22}{:>12}\n", "total", format_bytes(total()));
@@ -148,7 +149,7 @@ void check_share(const train::Recipe& recipe, const spec::ModelSpec& model, cons
 
 RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
                  int64_t longest_prompt, const WeightPlan& weights, size_t available, const runtime::Runtime& runtime,
-                 const train::ShardSpec& share) {
+                 const train::ShardSpec& share, std::optional<int64_t> recorded_micro) {
   RunPlan plan;
   plan.recipe = recipe;
   plan.model = model;
@@ -209,7 +210,7 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
   plan.weight_units = weights.units;
   plan.memory.offloaded = weights.offloaded;
   plan.memory.staged = weights.staged;
-  plan.memory.workspace = runtime.threads->workspace_bytes();
+  plan.memory.workspace = runtime::workspace_bytes(runtime);
   plan.memory.optimizer_state =
       train::optimizer_state_bytes(model, plan.lora, s.activation, plan.optimizer_types, share);
   if (plan.optimizer_types.offload) plan.memory.host_update = train::HostUpdate::bytes();
@@ -240,7 +241,12 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
     plan.micro_batch_reason =
         fmt::format("{} stages are kept busy by {} micro-batches each", share.stages(), micro_batches_per_stage);
   }
-  if (automatic && micro > s.accumulation_unit && micro * s.sequence_length / share.cp > max_useful_tokens) {
+  const bool keeps = automatic && recorded_micro && *recorded_micro % s.accumulation_unit == 0 &&
+                     r.determinism == train::Determinism::fast;
+  if (keeps) {
+    micro = std::min(*recorded_micro, max_sequences);
+    plan.micro_batch_reason = "as before the run was continued";
+  } else if (automatic && micro > s.accumulation_unit && micro * s.sequence_length / share.cp > max_useful_tokens) {
     const int64_t units = max_useful_tokens * share.cp / (s.sequence_length * s.accumulation_unit);
     micro = s.accumulation_unit * std::max<int64_t>(1, units);
     plan.micro_batch_reason = units > 0
@@ -298,8 +304,8 @@ void set_micro_batch(RunPlan& plan, int64_t micro) {
 
 RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
                  int64_t longest_prompt, const WeightPlan& weights, size_t available, const runtime::Runtime& runtime,
-                 const train::ShardSpec& share) {
-  RunPlan plan = size_run(recipe, model, data, longest_prompt, weights, available, runtime, share);
+                 const train::ShardSpec& share, std::optional<int64_t> recorded_micro) {
+  RunPlan plan = size_run(recipe, model, data, longest_prompt, weights, available, runtime, share, recorded_micro);
   if (!plan.fits) {
     throw_hint(ErrorKind::resource, memory_hint, "the run needs {} and {} are available:\n{}",
                format_bytes(plan.memory.total()), format_bytes(available), plan.memory.table());

@@ -28,9 +28,11 @@ struct MemoryPlan {
   // With expert-parallel ranks: what of `step`, which is for any routing, is used where tokens select all experts
   // equally often.
   std::optional<train::StepBytes> balanced;
-  size_t workspace = 0;  // of the thread pool: scratch of the CPU's ops whose size does not depend on shapes; 0 on GPUs
-  size_t samples = 0;    // engine that generates the samples of eval.prompts
-  size_t copy = 0;       // host memory, not in total(): snapshot of the state for writing checkpoints in the background
+  // Scratch of ops whose size does not depend on shapes: the thread pool's on a CPU, that of vendors' libraries on a
+  // GPU.
+  size_t workspace = 0;
+  size_t samples = 0;  // engine that generates the samples of eval.prompts
+  size_t copy = 0;     // host memory, not in total(): snapshot of the state for writing checkpoints in the background
   bool host_visible = true;  // of the device
   bool staged = false;       // ranks exchange device memory through other host memory
   size_t total() const;      // without mapped weights
@@ -94,11 +96,13 @@ void check_share(const train::Recipe& recipe, const spec::ModelSpec& model, cons
 
 // Resolves everything that is `auto` and checks that the settings are consistent. `longest_prompt`: tokens of the
 // longest of eval.prompts; 0 without any. `available`: usable memory of `runtime`'s device; a run that needs more is
-// sized with the smallest allowed micro-batch, and has `fits` false. `share`: what this rank stores. Errors: usage for
-// a sequence longer than the model's context, for contradictory settings, and for more pipeline stages than blocks.
+// sized with the smallest allowed micro-batch, and has `fits` false. `share`: what this rank stores. `recorded_micro`:
+// batch.micro of the run that is continued, which `auto` then is, as far as it fits, with determinism: fast, where bits
+// may depend on it. Errors: usage for a sequence longer than the model's context, for contradictory settings, and for
+// more pipeline stages than blocks.
 RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
                  int64_t longest_prompt, const WeightPlan& weights, size_t available, const runtime::Runtime& runtime,
-                 const train::ShardSpec& share = {});
+                 const train::ShardSpec& share = {}, std::optional<int64_t> recorded_micro = {});
 
 // The host memory for a copy of this rank's state, from which checkpoints are written while training goes on.
 struct CheckpointCopy {
@@ -121,6 +125,6 @@ void set_micro_batch(RunPlan& plan, int64_t micro);
 // and the available memory.
 RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
                  int64_t longest_prompt, const WeightPlan& weights, size_t available, const runtime::Runtime& runtime,
-                 const train::ShardSpec& share = {});
+                 const train::ShardSpec& share = {}, std::optional<int64_t> recorded_micro = {});
 
 }  // namespace ingot::runs

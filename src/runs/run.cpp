@@ -55,6 +55,22 @@ void plan_checkpoints(RunPlan& plan, const Device& device, size_t available, con
       format_bytes(copy.wanted), format_bytes(copy.room));
 }
 
+// batch.micro of the run that is continued. Absent for a new one, and if its recipe cannot be read. Collective.
+std::optional<int64_t> recorded_micro(const train::Recipe& recipe, Resume resume, const comm::Group& world,
+                                      const Log& log) {
+  const std::filesystem::path file = run_folder(recipe) / "recipe.yaml";
+  int64_t micro = 0;
+  if (world.rank() == 0 && (resume == Resume::yes || resume == Resume::automatic) && path_exists(file)) {
+    try {
+      micro = train::read_recipe(file, {}).batch.micro.value.value_or(0);
+    } catch (const Error& error) {
+      log.warning("batch.micro: auto does not know the micro-batch of the run so far: {}", error.message());
+    }
+  }
+  micro = world.all_max(micro);
+  return micro > 0 ? std::optional(micro) : std::nullopt;
+}
+
 // What this rank has of the adapter's master weights; `memory` owns those that are gathered from data-parallel ranks,
 // which call it together.
 std::vector<HeldTensor> held_masters(const train::OptimizerState& optimizer_state, train::Step& step,
@@ -287,12 +303,18 @@ int Runner::plan_and_train(const train::Recipe& recipe, runtime::Runtime& runtim
   if (first) prompts = encode_prompts(recipe, inputs.text, inputs.data);
   size_t longest = 0;
   for (const std::vector<int32_t>& prompt : prompts) longest = std::max(longest, prompt.size());
+  const std::optional<int64_t> recorded =
+      recipe.batch.micro.is_auto() ? recorded_micro(recipe, request_.resume, world, log) : std::nullopt;
   RunPlan plan = plan_run(recipe, inputs.model, inputs.data.train->statistics(), static_cast<int64_t>(longest), weights,
-                          available, runtime, share);
+                          available, runtime, share, recorded);
   const int64_t micro = -world.all_max(-plan.step.micro);  // all ranks use the same micro-batch
   if (micro != plan.step.micro) {
     set_micro_batch(plan, micro);
     plan.micro_batch_reason = "the most that fits in the memory of every rank";
+  }
+  if (recorded && *plan.recipe.batch.micro.value != *recorded && recipe.determinism == train::Determinism::fast) {
+    log.warning("batch.micro: auto is {}, and was {}: from here on losses and gradients may differ by rounding",
+                *plan.recipe.batch.micro.value, *recorded);
   }
   // The recipe states the total over all ranks.
   const std::vector<int64_t> threads = world.gather_one<int64_t>(runtime.threads->threads());

@@ -8,7 +8,6 @@
 #include "backend/gpu/gemm/gemm_ops.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "ops/matmul_bytes.h"
 #include "runtime/random_pool.h"
 
 namespace ingot::runtime {
@@ -72,7 +71,7 @@ GemmReport report_gemm(gpu::GpuDevice& device, const ops::Registry& registry, co
   const size_t bytes = Arena::footprint(job.out, c_shape) + Arena::footprint(DType::bf16, a_shape) +
                        Arena::footprint(DType::bf16, b_shape);
   try {
-    Arena scratch(device, ops::matmul_library_bytes, "scratch");
+    Arena scratch;
     Arena memory(device, bytes, "measuring");
     RandomPool random(1, std::max(a_shape.elements(), b_shape.elements()));
     const Tensor c = memory.allocate(job.out, c_shape);

@@ -29,8 +29,8 @@ struct GemmReport {
   double flops_per_s = 0;    // of the best of five measurements, by whatever runs it; 0: not measured
   std::string not_measured;  // why
 };
-// `expected`: FLOP/s by which to judge whether the measurement would take too long. Allocates the matrices, and
-// workspace of at most ops::matmul_library_bytes, during the call.
+// `expected`: FLOP/s by which to judge whether the measurement would take too long. Allocates the matrices during the
+// call.
 GemmReport report_gemm(gpu::GpuDevice& device, const ops::Registry& registry, const GemmJob& job, double expected);
 
 }  // namespace ingot::runtime

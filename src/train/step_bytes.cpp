@@ -11,7 +11,6 @@
 #include "nn/transfer.h"
 #include "ops/adamw_bytes.h"
 #include "ops/fixed_sum.h"
-#include "ops/matmul_bytes.h"
 #include "train/step.h"
 #include "train/step_schedule.h"
 
@@ -131,7 +130,6 @@ StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings
     bytes.exchange += nn::ExpertExchange::largest_bytes(model, share.shards, shape.tokens, settings.activation);
   }
   if (share.tp() > 1 && !host_visible) bytes.scratch += nn::DeviceSum::bytes();
-  if (!host_visible) bytes.scratch += ops::matmul_library_bytes;
   const AtOnce most = at_once(model, settings, share, lowest_trainable_layer);
   bytes.saved = bytes.saved * static_cast<size_t>(most.saved) + bytes.shared;
   bytes.messages = static_cast<size_t>(most.messages) * message_bytes(model, shape);

@@ -134,8 +134,8 @@ class Step::MicroBatches final : public PipelineWork, public nn::PassObserver {
     ++put_;
     if (count == 0) return;
     const StepSettings& s = step_.settings_;
-    const int64_t unit = gradient_unit(static_cast<int64_t>(count), s, step_.optimizer_state_.share(),
-                                       step_.device_.kind() != DeviceKind::cpu);
+    const int64_t unit =
+        gradient_unit(static_cast<int64_t>(count), s, step_.optimizer_state_.share(), step_.device_.host_visible());
     const int64_t number = step_.uploader_->put(sequences_.subspan(begin, count),
                                                 samples_.empty() ? samples_ : samples_.subspan(begin, count),
                                                 s.sequence_length, unit, begin < own_ ? losses_ : nullptr);

@@ -16,8 +16,8 @@ int micro_batches_of(int64_t sequences, const StepSettings& settings, const Shar
   return static_cast<int>((needed + group - 1) / group * group);
 }
 
-int64_t gradient_unit(int64_t sequences, const StepSettings& settings, const ShardSpec& share, bool gpu) {
-  const bool by_unit = !gpu || settings.accumulation_units > 0 || share.sum_slices > 1;
+int64_t gradient_unit(int64_t sequences, const StepSettings& settings, const ShardSpec& share, bool host_visible) {
+  const bool by_unit = host_visible || settings.accumulation_units > 0 || share.sum_slices > 1;
   return by_unit ? settings.accumulation_unit : std::max(sequences, settings.accumulation_unit);
 }
 

@@ -17,8 +17,8 @@ int micro_batches_of(int64_t sequences, const StepSettings& settings, const Shar
 
 // Consecutive sequences of a micro-batch of `sequences` whose gradient is one contribution to the accumulator: those of
 // an accumulation unit. On GPUs, where sums are in fp32, all of them: their sum is taken inside the gemms, and each
-// gradient is read and written once per micro-batch. `gpu`: whether the device is one.
-int64_t gradient_unit(int64_t sequences, const StepSettings& settings, const ShardSpec& share, bool gpu);
+// gradient is read and written once per micro-batch. `host_visible`: Device::host_visible(), false for GPUs.
+int64_t gradient_unit(int64_t sequences, const StepSettings& settings, const ShardSpec& share, bool host_visible);
 
 // Whether all data-parallel ranks compute as many micro-batches, some of which may be empty: in a pipeline and from
 // ZeRO stage 2 on each micro-batch, or the end of a schedule, has collective operations.

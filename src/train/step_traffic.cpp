@@ -252,7 +252,7 @@ class Counter {
     gather_rows(tokens, 1);
     const int64_t sequences = tokens * share_.cp / settings_.sequence_length;
     const int64_t unit =
-        gradient_unit(sequences, settings_, share_, !host_visible_) * settings_.sequence_length / share_.sum_slices;
+        gradient_unit(sequences, settings_, share_, host_visible_) * settings_.sequence_length / share_.sum_slices;
     const int64_t chunk = spec::loss_chunk(model_.vocab, host_visible_);
     const int64_t parts = sliced() ? share_.sum_slices : share_.tp();
     // Among all of the micro-batch's rows.

@@ -21,11 +21,8 @@ class DryMatmul : public gpu::MatmulLibrary {
   DryMatmul(std::string name, std::unique_ptr<MatmulLibrary> binding, std::vector<Launch>& launches)
       : name_(std::move(name)), binding_(std::move(binding)), launches_(launches) {}
   std::string_view decline(const gpu::Gemm& product) override { return binding_->decline(product); }
-  size_t workspace_bytes(const gpu::Gemm& product, bool may_take) override {
-    return binding_->workspace_bytes(product, may_take);
-  }
   gpu::MatmulPlan describe(const gpu::Gemm& product) override { return binding_->describe(product); }
-  void multiply(const gpu::Gemm& p, bool, void*, void*) override {
+  void multiply(const gpu::Gemm& p, void*, void*) override {
     const auto m = static_cast<double>(p.m), n = static_cast<double>(p.n), k = static_cast<double>(p.k);
     Launch launch;
     launch.kernel =
@@ -127,6 +124,11 @@ void DryGpu::launch(const gpu::KernelInfo& kernel, const void*, gpu::Grid grid, 
 
 gpu::AttentionLibrary& DryGpu::attention_library() {
   return attention_ != nullptr ? *attention_ : GpuDevice::attention_library();
+}
+
+void* DryGpu::library_workspace() {
+  if (workspace_ == nullptr) workspace_ = allocate(gpu::matmul_workspace_bytes);
+  return workspace_;
 }
 
 void StepRecorder::begins(const char*) { running_.push_back({.first = gpu_.launches().size()}); }

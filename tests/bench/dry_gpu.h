@@ -60,6 +60,7 @@ class DryGpu : public gpu::GpuDevice {
   void launch(const gpu::KernelInfo& kernel, const void* args, gpu::Grid grid, size_t dynamic_shared_bytes) override;
   gpu::MatmulLibrary& matmul_library() override { return *matmul_; }
   gpu::AttentionLibrary& attention_library() override;
+  void* library_workspace() override;
 
   std::vector<Launch>& launches() { return launches_; }
   size_t peak() const { return peak_; }  // bytes
@@ -71,6 +72,7 @@ class DryGpu : public gpu::GpuDevice {
   std::vector<Launch> launches_;
   std::unique_ptr<gpu::MatmulLibrary> matmul_;
   std::unique_ptr<gpu::AttentionLibrary> attention_;
+  void* workspace_ = nullptr;
   uintptr_t next_ = uintptr_t{1} << 40;
   size_t used_ = 0, peak_ = 0;
 };

@@ -137,6 +137,20 @@ TEST_P(Resume, ASignalWritesACheckpointAndReportsIt) {
   EXPECT_EQ(checkpoints("stopped"), 1);
 }
 
+// A number in the recipe at first, auto when it is continued.
+TEST_P(Resume, KeepsTheMicroBatchWhereBitsMayDependOnIt) {
+  ASSERT_EQ(ingot(command("micro", {"steps=3", "batch.micro=1"})).code, 0);
+  ASSERT_EQ(ingot(command("micro", {"steps=4", "--resume"})).code, 0);
+  nlohmann::json start;
+  std::ifstream events(run("micro") / "events.jsonl");
+  for (std::string line; std::getline(events, line);) {
+    nlohmann::json event = nlohmann::json::parse(line);
+    if (event.at("type") == "start") start = std::move(event);
+  }
+  const bool bitwise = GetParam() == std::string("bitwise");
+  EXPECT_EQ(start.at("batch_micro"), bitwise ? 2 : 1) << start.at("batch_micro_reason");
+}
+
 INSTANTIATE_TEST_SUITE_P(Precision, Resume, testing::Values("fp32", "bf16", "bitwise"),
                          [](const auto& i) { return i.param; });
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "backend/cpu/cpu_device.h"
+#include "ops/matmul_bytes.h"
 #include "tests/base/scratch.h"
 
 namespace ingot::runs {
@@ -32,7 +33,7 @@ class PlanTest : public testing::Test {
   RunPlan plan(const std::string& device, int64_t threads) const {
     const runtime::Runtime runtime = runtime::open_runtime(device, threads);
     RunPlan planned = size_run(recipe_, model_, placeholder_statistics(32), 0, {}, size_t{1} << 40, runtime);
-    EXPECT_EQ(planned.memory.workspace, runtime.threads->workspace_bytes());
+    if (runtime.device->host_visible()) EXPECT_EQ(planned.memory.workspace, runtime.threads->workspace_bytes());
     return planned;
   }
 
@@ -54,10 +55,29 @@ TEST_F(PlanTest, CountsTheWorkspaceOfTheCpusThreads) {
   }
 }
 
-TEST_F(PlanTest, HasNoWorkspaceOnGpus) {
+TEST_F(PlanTest, CountsTheWorkspaceOfLibrariesOnGpus) {
   const MemoryPlan memory = plan("sim32", 2).memory;
-  EXPECT_EQ(memory.workspace, 0U);
-  EXPECT_EQ(memory.table().find("CPU workspace"), std::string::npos) << memory.table();
+  EXPECT_EQ(memory.workspace, ops::matmul_library_bytes);
+  EXPECT_NE(memory.table().find("library workspace"), std::string::npos) << memory.table();
+}
+
+// With determinism: fast bits may depend on the micro-batch. A run that goes on keeps it, as far as it fits, whatever
+// memory is free now.
+TEST_F(PlanTest, KeepsTheMicroBatchOfARunThatGoesOn) {
+  recipe_.batch.global = 8;
+  const auto micro = [&](const char* device, size_t available, std::optional<int64_t> recorded) {
+    const runtime::Runtime runtime = runtime::open_runtime(device, 1);
+    const RunPlan plan = size_run(recipe_, model_, placeholder_statistics(32), 0, {}, available, runtime, {}, recorded);
+    EXPECT_TRUE(plan.micro_batch_auto);
+    return *plan.recipe.batch.micro.value;
+  };
+  constexpr size_t ample = size_t{1} << 40;
+  EXPECT_EQ(micro("sim32", ample, {}), 8);
+  EXPECT_EQ(micro("sim32", ample, 3), 3);
+  EXPECT_EQ(micro("sim32", ample, 16), 8) << "more than there are";
+  EXPECT_EQ(micro("sim32", 1, 3), 1) << "as much as fits";
+  recipe_.determinism = train::Determinism::bitwise;
+  EXPECT_EQ(micro("sim32", ample, 3), 8) << "no bit depends on it";
 }
 
 // A stage of a pipeline has its part of the weights' state, as many activations as its schedule keeps, and messages.

@@ -55,6 +55,9 @@ class GpuDevice : public Device {
   // calling thread. ErrorKind::internal on devices whose vendor has no such library.
   virtual MatmulLibrary& matmul_library();
   virtual AttentionLibrary& attention_library();
+  // Memory for the gemms that matmul_library() runs in the compute stream, one after another: matmul_workspace_bytes,
+  // allocated with the library and a line of every memory plan. Errors as above.
+  virtual void* library_workspace();
 
   void set_current_op(const char* op, std::span<const Operand> operands) override { op_ = OpLabel(op, operands); }
 
@@ -62,8 +65,8 @@ class GpuDevice : public Device {
   // ops. Null: nowhere.
   void set_log(const Log* log) { log_ = log; }
   bool logs() const { return log_ != nullptr; }
-  // Writes the line to the log if there is one and it does not have the line yet.
-  void log_once(const std::string& line);
+  // Writes the line to the log if there is one and it has no line for `key` yet.
+  void log_once(const std::string& key, const std::string& line);
 
  protected:
   const OpLabel& op() const { return op_; }

@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "base/error.h"
 #include "ops/linear_low_rank.h"
 #include "ops/matmul.h"
@@ -126,6 +128,39 @@ OpCase linear_case(bool backward, DType result, DType given, StorageType storage
   return c;
 }
 
+// The case `c` with padded columns (ops/matmul.h) in operand `place`, a matrix.
+OpCase with_padding(OpCase c, size_t place) {
+  Operand& operand = c.operands[place];
+  const auto rows = static_cast<size_t>(operand.shape[0]), columns = static_cast<size_t>(operand.shape[1]);
+  const size_t all = (columns + 7) / 8 * 8;
+  const bool is_output = operand.role == Role::output;
+  operand.shape = {operand.shape[0], static_cast<int64_t>(all)};
+  c.name += " padded";
+  c.gradients.clear();
+  c.reference = [=, dense = c.reference](Values& v, Conditions& conditions) {
+    Values own = v;
+    own[place].clear();
+    for (size_t row = 0; row < rows; ++row) {
+      const auto begin = v[place].begin() + static_cast<std::ptrdiff_t>(row * all);
+      own[place].insert(own[place].end(), begin, begin + static_cast<std::ptrdiff_t>(columns));
+    }
+    dense(own, conditions);
+    if (!is_output) {
+      v[0] = own[0];
+      return;
+    }
+    const std::vector<double> sum = std::move(conditions[place].sum);
+    conditions[place].sum.assign(rows * all, 0.0);
+    v[place].assign(rows * all, static_cast<double>(std::numeric_limits<float>::lowest()));
+    for (size_t i = 0; i < sum.size(); ++i) {
+      const size_t at = i / columns * all + i % columns;
+      v[place][at] = own[place][i];
+      conditions[place].sum[at] = sum[i];
+    }
+  };
+  return c;
+}
+
 // A linear layer with a low-rank term: both ops, as in linear_case.
 OpCase low_rank_case(bool backward, DType result, DType given, StorageType storage, LinearSizes s, int64_t rank,
                      bool accumulate) {
@@ -237,6 +272,8 @@ void add_matmuls(std::vector<OpCase>& cases) {
     }
     cases.push_back(matmul_case(DType::f16, DType::f16, s, {.transpose_b = true}));
   }
+  for (const DType in : {DType::f32, DType::bf16})
+    cases.push_back(with_padding(matmul_case(DType::f32, in, {21, 40, 24}, {.transpose_a = true}), 1));
   const Sizes linear{1024, 1536, 576};
   for (const DType in : {DType::f32, DType::bf16}) {
     cases.push_back(timing(matmul_case(DType::f32, in, linear, {.transpose_b = true})));
@@ -293,6 +330,12 @@ void add_large_matmuls(std::vector<OpCase>& cases) {
 }
 
 void add_linears(std::vector<OpCase>& cases, bool backward) {
+  for (const DType given : {DType::f32, DType::bf16}) {
+    for (const StorageType storage : {StorageType::bf16, StorageType::q8_0}) {
+      const OpCase c = linear_case(backward, DType::f32, given, storage, {24, 21, 64}, false);
+      cases.push_back(with_padding(c, backward ? 1 : 0));
+    }
+  }
   for (const auto& [result, given] : linear_types) {
     if (backward && given == DType::f16) continue;
     for (const StorageType storage : linear_storages) {

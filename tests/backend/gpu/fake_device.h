@@ -68,12 +68,19 @@ class FakeDevice : public GpuDevice {
   }
   MatmulLibrary& matmul_library() override { return *matmul_; }
   AttentionLibrary& attention_library() override { return *attention_; }
+  void* library_workspace() override {
+    if (workspace_.data() == nullptr) workspace_ = Buffer(*sim_, matmul_workspace_bytes + matmul_workspace_alignment);
+    size_t room = workspace_.bytes();
+    void* data = workspace_.data();
+    return std::align(matmul_workspace_alignment, matmul_workspace_bytes, data, room);
+  }
 
  private:
   DeviceKind kind_;
   std::unique_ptr<GpuDevice> sim_;
   std::unique_ptr<MatmulLibrary> matmul_;
   std::unique_ptr<AttentionLibrary> attention_;
+  Buffer workspace_;
 };
 
 // Compares an implementation of an op with the double-precision reference on the op table's cases. Returns the number

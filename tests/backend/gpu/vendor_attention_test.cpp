@@ -102,6 +102,11 @@ TEST_F(VendorAttention, ReportsWhyItDeclines) {
     const ScopedVariable no_cublaslt("INGOT_CUBLASLT_LIBRARY", "/nowhere/libcublasLt.so");
     EXPECT_NE(open()->decline(call_of(128)).find("which needs cuBLASLt: /nowhere/libcublasLt.so"), std::string::npos)
         << open()->decline(call_of(128));
+    const ScopedVariable cudnn("INGOT_CUDNN_LIBRARY", INGOT_FAKE_CUDNN);
+    const LibraryInfo facts = info_of_cudnn();
+    EXPECT_NE(facts.reason.find("which needs cuBLASLt: /nowhere/libcublasLt.so"), std::string::npos) << facts.reason;
+    EXPECT_EQ(facts.path, "");
+    EXPECT_EQ(facts.version, "9.23.0");
   }
   const ScopedVariable variable("INGOT_CUDNN_LIBRARY", "/nowhere/libcudnn.so.9");
   EXPECT_NE(open_cudnn()->decline(call_of(128)).find("/nowhere/libcudnn.so.9"), std::string::npos);

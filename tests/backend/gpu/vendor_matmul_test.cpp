@@ -13,7 +13,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "ops/matmul.h"
-#include "ops/matmul_bytes.h"
 #include "ops/testing/op_table.h"
 #include "tensor/tolerance.h"
 #include "tests/backend/gpu/fake_device.h"
@@ -29,12 +28,14 @@ struct Vendor {
   const char* version;
   std::unique_ptr<MatmulLibrary> (*open)();
   LibraryInfo (*facts)();
+  const char* refusal;  // of the first algorithm for k = 20
 };
 
-const Vendor vendors[] = {{DeviceKind::cuda, "cublaslt", "INGOT_CUBLASLT_LIBRARY", INGOT_FAKE_CUBLASLT, "13.2.3",
-                           open_cublaslt, info_of_cublaslt},
-                          {DeviceKind::hip, "hipblaslt", "INGOT_HIPBLASLT_LIBRARY", INGOT_FAKE_HIPBLASLT, "1.2.3",
-                           open_hipblaslt, info_of_hipblaslt}};
+const Vendor vendors[] = {
+    {DeviceKind::cuda, "cublaslt", "INGOT_CUBLASLT_LIBRARY", INGOT_FAKE_CUBLASLT, "13.2.3", open_cublaslt,
+     info_of_cublaslt, "; its first, id 1, stages 35, adds the pieces of sums in the result"},
+    {DeviceKind::hip, "hipblaslt", "INGOT_HIPBLASLT_LIBRARY", INGOT_FAKE_HIPBLASLT, "1.2.3", open_hipblaslt,
+     info_of_hipblaslt, "MT32x32x64_MI16x16x1_GSU4_GSUASB_GSUC0_SK0, adds the pieces of sums by atomic operations"}};
 
 class VendorMatmul : public testing::TestWithParam<Vendor> {
  protected:
@@ -80,6 +81,9 @@ TEST_P(VendorMatmul, ReportsWhyItDeclines) {
   p = fine;
   p.k = 56;
   EXPECT_NE(library->decline(p).find("no algorithm for k = 56"), std::string::npos) << library->decline(p);
+  p.k = 20;  // all algorithms of the fake libraries add by atomic operations, or in the result
+  p.lda = 20;
+  EXPECT_NE(library->decline(p).find(GetParam().refusal), std::string::npos) << library->decline(p);
 }
 
 TEST_P(VendorMatmul, RunsFp8GemmsAndReportsWhichItDeclines) {
@@ -124,8 +128,8 @@ TEST_P(VendorMatmul, SplitsNoSumWhoseOrderMayDependOnKOrOnKAndNAlone) {
     for (const int64_t m : {1, 8, 40, 500}) {
       const Gemm p = of_rows(memory, m, invariance);
       EXPECT_EQ(library->decline(p), "");
-      EXPECT_EQ(library->workspace_bytes(p, true), 0U);
       const MatmulPlan plan = library->describe(p);
+      EXPECT_EQ(plan.workspace_bytes, 0U);
       EXPECT_EQ(plan.split_k, 1) << plan.algorithm;
       EXPECT_EQ(plan.algorithm, algorithm);
     }
@@ -137,13 +141,10 @@ TEST_P(VendorMatmul, SplitsSumsWhereTheirOrderMayDependOnTheShape) {
   std::vector<float> memory;
   const Gemm p = of_rows(memory, 40, ops::Invariance::none);
   EXPECT_EQ(library->decline(p), "");
-  EXPECT_EQ(library->workspace_bytes(p, false), 0U);
-  const size_t bytes = library->workspace_bytes(p, true);
-  EXPECT_GT(bytes, 0U);
-  EXPECT_LE(bytes, matmul_workspace_bytes);
   const MatmulPlan plan = library->describe(p);
   EXPECT_EQ(plan.reason, "");
-  EXPECT_EQ(plan.workspace_bytes, bytes);
+  EXPECT_GT(plan.workspace_bytes, 0U);
+  EXPECT_LE(plan.workspace_bytes, matmul_workspace_bytes);
   if (GetParam().kind == DeviceKind::cuda) {
     EXPECT_EQ(plan.algorithm, "id 6, stages 35");
     EXPECT_EQ(plan.tile, "128x256");
@@ -165,9 +166,9 @@ TEST_P(VendorMatmul, HasOneAlgorithmForUpToSixteenRows) {
     EXPECT_EQ(library->describe(of_rows(memory, m, ops::Invariance::none)).algorithm, algorithm) << m;
 }
 
-// The library takes its workspace from scratch where that is planned, and computes without it elsewhere: sums in four
-// pieces and in one, which differ in the last bits.
-TEST_P(VendorMatmul, TakesItsWorkspaceFromPlannedScratch) {
+// Sums in four pieces and in one differ in the last bits. Which it is depends on what is asked for, never on scratch
+// memory.
+TEST_P(VendorMatmul, TakesTheWorkspaceOfTheDevice) {
   FakeDevice device(GetParam().kind, open(), nullptr);
   ops::Registry registry;
   register_ops(registry, GetParam().kind);
@@ -180,23 +181,19 @@ TEST_P(VendorMatmul, TakesItsWorkspaceFromPlannedScratch) {
   std::vector<float> values(side * side);
   for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i));
   for (const Tensor& given : {a, b}) device.copy_from_host(given.data, values.data(), given.bytes());
-  const auto multiply = [&](Arena& scratch, ops::Invariance invariance) {
+  const auto multiply = [&](size_t scratch_bytes, ops::Invariance invariance) {
+    Arena scratch(device, scratch_bytes, "scratch");
     ops::Context context{device, registry, scratch, nullptr};
     ops::matmul(context, c, a, b, {.invariance = invariance});
     std::vector<float> result(values.size());
     device.copy_to_host(result.data(), c.data, c.bytes());
+    EXPECT_EQ(scratch.peak(), 0U);
     return result;
   };
-  Arena none;
-  Arena planned(device, ops::matmul_library_bytes, "scratch");
-  const std::vector<float> whole = multiply(none, ops::Invariance::slices);
-  EXPECT_EQ(multiply(planned, ops::Invariance::rows), whole);
-  EXPECT_EQ(multiply(none, ops::Invariance::none), whole);
-  EXPECT_EQ(planned.peak(), 0U);
-  const std::vector<float> split = multiply(planned, ops::Invariance::none);
-  EXPECT_GT(planned.peak(), 0U);
-  EXPECT_LE(planned.peak(), ops::matmul_library_bytes);
-  EXPECT_EQ(planned.used(), 0U);
+  const std::vector<float> whole = multiply(0, ops::Invariance::slices);
+  EXPECT_EQ(multiply(0, ops::Invariance::rows), whole);
+  const std::vector<float> split = multiply(0, ops::Invariance::none);
+  EXPECT_EQ(multiply(matmul_workspace_bytes, ops::Invariance::none), split);
   EXPECT_NE(split, whole);
   for (size_t i = 0; i < split.size(); ++i) {
     ElementTerms terms;
@@ -208,6 +205,21 @@ TEST_P(VendorMatmul, TakesItsWorkspaceFromPlannedScratch) {
     }
     EXPECT_NEAR(split[i], terms.wanted, element_tolerance(DType::f32, side, terms, Rounding::relative));
   }
+}
+
+// More shapes than the library's algorithms and descriptors are cached for.
+TEST_P(VendorMatmul, AsksAgainForShapesThatAreNoLongerCached) {
+  const auto library = open();
+  std::vector<float> memory;
+  Gemm p = of_rows(memory, 40, ops::Invariance::none);
+  const std::string algorithm = library->describe(p).algorithm;
+  Gemm other = p;
+  for (int64_t k = 0; k < 4200; ++k) {
+    other.k = other.lda = 64 + 8 * k;
+    ASSERT_EQ(library->decline(other), "") << other.k;
+  }
+  EXPECT_EQ(library->decline(p), "");
+  EXPECT_EQ(library->describe(p).algorithm, algorithm);
 }
 
 TEST_P(VendorMatmul, LogsOnceWhyOurKernelsRunInItsPlace) {
@@ -226,6 +238,8 @@ TEST_P(VendorMatmul, LogsOnceWhyOurKernelsRunInItsPlace) {
     const auto allocate = [&](int64_t columns) { return memory.allocate(DType::f32, {8, columns}); };
     const Tensor a = allocate(8), c = allocate(8), narrow_b = allocate(7), narrow_c = allocate(7);
     for (int i = 0; i < 3; ++i) ops::matmul(context, narrow_c, a, narrow_b, {});
+    for (int64_t rows = 1; rows < 8; ++rows)  // of one class of gemms
+      ops::matmul(context, narrow_c.slice(0, rows), a.slice(0, rows), narrow_b, {});
     ops::matmul(context, c, a, a, {});
   }
   std::ifstream written(file);
@@ -236,8 +250,8 @@ TEST_P(VendorMatmul, LogsOnceWhyOurKernelsRunInItsPlace) {
     all += line;
   }
   EXPECT_EQ(lines, 1) << all;
-  EXPECT_NE(all.find("pretend:0: our kernels run gemms of f32 with n 7 and k 8, not " + std::string(GetParam().name) +
-                     ": row strides are not multiples of 16 bytes"),
+  EXPECT_NE(all.find("pretend:0: our kernels run gemms of f32 with up to 16 rows, n 7 and k 8, not " +
+                     std::string(GetParam().name) + ": row strides are not multiples of 16 bytes"),
             std::string::npos)
       << all;
   std::filesystem::remove(file);

@@ -12,6 +12,8 @@ namespace ingot::gpu {
 
 // Any product, with our own kernels (matmul.gpu.cpp).
 void multiply_tiles(ops::Context& context, const Gemm& product);
+// y[.., columns from `first` on] = the lowest finite number; y is f32 or has no such columns (pad_columns.gpu.cpp).
+void pad_columns(ops::Context& context, const Tensor& y, int64_t first);
 
 inline Gemm gemm_of(const Tensor& c, const Tensor& a, const Tensor& b, ops::MatmulAttributes attributes) {
   return {.c = c.data,
@@ -59,7 +61,7 @@ inline Gemm linear_gemm(const Tensor& y, const Tensor& x, const Weight& weight, 
           .k = weight.in,
           .lda = weight.in,
           .ldb = weight.in,
-          .ldc = weight.out,
+          .ldc = y.shape[1],
           .transpose_b = true,
           .addend = addend == nullptr ? nullptr : static_cast<const std::byte*>(addend) + column_bytes,
           .in = x.dtype,
@@ -75,7 +77,7 @@ inline Gemm input_gradient_gemm(const Tensor& dx, const Tensor& dy, const Weight
           .m = dy.shape[0],
           .n = weight.in,
           .k = slice.rows,
-          .lda = weight.out,
+          .lda = dy.shape[1],
           .ldb = weight.in,
           .ldc = weight.in,
           .addend = accumulate ? dx.data : nullptr,
@@ -126,6 +128,7 @@ void run_linear(ops::Context& context, const Tensor& y, const Tensor& x, const W
   for_slices<rows_of>(context, weight, x.dtype, [&](WeightRows slice) {
     multiply(context, linear_gemm(y, x, weight, slice, addend_of(y, attributes), attributes.invariance));
   });
+  pad_columns(context, y, weight.out);
 }
 
 template <auto multiply, DecodedRows rows_of = decoded_rows>

@@ -225,6 +225,7 @@ void register_linear_fp8(ops::Registry& registry, DeviceKind kind) {
   register_vendor_linear_fp8(registry, kind);
   registry.add<ops::GemmFp8>(kind, "tiles", forward, no_gemm);
   registry.add<ops::GemmFp8>(kind, "decoded", ops::linear_fp8_decoded);
+  registry.support<ops::GemmFp8>(kind, ops::Registry::Feature::residual);
   registry.add<ops::GemmFp8BackwardInput>(kind, "tiles", backward_input, no_gemm);
   registry.add<ops::GemmFp8BackwardInput>(kind, "decoded", ops::linear_fp8_backward_input_decoded);
 }

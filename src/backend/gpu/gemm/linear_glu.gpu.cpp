@@ -14,13 +14,8 @@ struct SkinnyGluArgs {
 
 }  // namespace ingot::gpu
 
-GPU_KERNEL(skinny_glu_f32_f32, SkinnyGluArgs, 256)
-GPU_KERNEL(skinny_glu_bf16_bf16, SkinnyGluArgs, 256)
-GPU_KERNEL(skinny_glu_bf16_q8_0, SkinnyGluArgs, 256)
-GPU_KERNEL(skinny_glu_bf16_q4_0, SkinnyGluArgs, 256)
-GPU_KERNEL(skinny_glu_bf16_q4_k, SkinnyGluArgs, 256)
-GPU_KERNEL(skinny_glu_bf16_q6_k, SkinnyGluArgs, 256)
-GPU_KERNEL(skinny_glu_f16_f16, SkinnyGluArgs, 256)
+#define SKINNY_GLU_KERNEL(X, S, T) GPU_KERNEL(skinny_glu_##X##_##S, SkinnyGluArgs, 256)
+SKINNY_DECODING_TYPES(SKINNY_GLU_KERNEL)
 
 #if GPU_KERNEL_PASS
 namespace ingot::gpu::GPU_TARGET {
@@ -84,13 +79,9 @@ GPU_FN void skinny_glu(const SkinnyGluArgs& args) {
 
 }  // namespace
 
-GPU_KERNEL_BODY(skinny_glu_f32_f32, SkinnyGluArgs) { skinny_glu<float, QuantFormat::f32>(a); }
-GPU_KERNEL_BODY(skinny_glu_bf16_bf16, SkinnyGluArgs) { skinny_glu<Bf16, QuantFormat::bf16>(a); }
-GPU_KERNEL_BODY(skinny_glu_bf16_q8_0, SkinnyGluArgs) { skinny_glu<Bf16, QuantFormat::q8_0>(a); }
-GPU_KERNEL_BODY(skinny_glu_bf16_q4_0, SkinnyGluArgs) { skinny_glu<Bf16, QuantFormat::q4_0>(a); }
-GPU_KERNEL_BODY(skinny_glu_bf16_q4_k, SkinnyGluArgs) { skinny_glu<Bf16, QuantFormat::q4_k>(a); }
-GPU_KERNEL_BODY(skinny_glu_bf16_q6_k, SkinnyGluArgs) { skinny_glu<Bf16, QuantFormat::q6_k>(a); }
-GPU_KERNEL_BODY(skinny_glu_f16_f16, SkinnyGluArgs) { skinny_glu<F16, QuantFormat::f16>(a); }
+#define SKINNY_GLU_BODY(X, S, T) \
+  GPU_KERNEL_BODY(skinny_glu_##X##_##S, SkinnyGluArgs) { skinny_glu<T, QuantFormat::S>(a); }
+SKINNY_DECODING_TYPES(SKINNY_GLU_BODY)
 
 }  // namespace ingot::gpu::GPU_TARGET
 
@@ -102,19 +93,8 @@ GPU_KERNEL_BODY(skinny_glu_f16_f16, SkinnyGluArgs) { skinny_glu<F16, QuantFormat
 namespace ingot::gpu {
 namespace {
 
-// Null where there is none.
-const Kernel<SkinnyGluArgs>* kernel_of(DType x, StorageType weight) {
-  if (x == DType::f32) return weight == StorageType::f32 ? &skinny_glu_f32_f32 : nullptr;
-  if (x == DType::f16) return weight == StorageType::f16 ? &skinny_glu_f16_f16 : nullptr;
-  switch (weight) {
-    case StorageType::bf16: return &skinny_glu_bf16_bf16;
-    case StorageType::q8_0: return &skinny_glu_bf16_q8_0;
-    case StorageType::q4_0: return &skinny_glu_bf16_q4_0;
-    case StorageType::q4_k: return &skinny_glu_bf16_q4_k;
-    case StorageType::q6_k: return &skinny_glu_bf16_q6_k;
-    default: return nullptr;
-  }
-}
+#define SKINNY_GLU_ENTRY(X, S, T) {DType::X, StorageType::S, &skinny_glu_##X##_##S},
+constexpr SkinnyDecodingKernel<SkinnyGluArgs> kernels[] = {SKINNY_DECODING_TYPES(SKINNY_GLU_ENTRY)};
 
 bool decline(const ops::Context& context, const Tensor&, const Tensor& x, const ops::GatedLinears& layers,
              ops::LinearGluAttributes attributes, ops::Refusal refuse) {
@@ -122,7 +102,7 @@ bool decline(const ops::Context& context, const Tensor&, const Tensor& x, const 
   for (const Weight& weight : {layers.gate, layers.up}) {
     if (skinny_declines(context, x, weight, x.shape[0], attributes.group.linear.row_invariant, refuse)) return true;
   }
-  if (layers.gate.storage != layers.up.storage || kernel_of(x.dtype, layers.gate.storage) == nullptr)
+  if (layers.gate.storage != layers.up.storage || kernel_of(kernels, x.dtype, layers.gate.storage) == nullptr)
     return refuse("has no kernel for these types");
   return false;
 }
@@ -132,7 +112,7 @@ void run(ops::Context& context, const Tensor& y, const Tensor& x, const ops::Gat
   const SkinnyGluArgs args{.gate = skinny_args(context, y, x, layers.gate, nullptr),
                            .up = layers.up.data,
                            .activation = activation_type_of(attributes.activation)};
-  launch(context, *kernel_of(x.dtype, layers.gate.storage), {skinny_blocks(context, args.gate)}, args);
+  launch(context, *kernel_of(kernels, x.dtype, layers.gate.storage), {skinny_blocks(context, args.gate)}, args);
 }
 
 }  // namespace

@@ -18,13 +18,8 @@ struct SkinnyGroupArgs {
 
 }  // namespace ingot::gpu
 
-GPU_KERNEL(skinny_group_f32_f32, SkinnyGroupArgs, 256)
-GPU_KERNEL(skinny_group_bf16_bf16, SkinnyGroupArgs, 256)
-GPU_KERNEL(skinny_group_bf16_q8_0, SkinnyGroupArgs, 256)
-GPU_KERNEL(skinny_group_bf16_q4_0, SkinnyGroupArgs, 256)
-GPU_KERNEL(skinny_group_bf16_q4_k, SkinnyGroupArgs, 256)
-GPU_KERNEL(skinny_group_bf16_q6_k, SkinnyGroupArgs, 256)
-GPU_KERNEL(skinny_group_f16_f16, SkinnyGroupArgs, 256)
+#define SKINNY_GROUP_KERNEL(X, S, T) GPU_KERNEL(skinny_group_##X##_##S, SkinnyGroupArgs, 256)
+SKINNY_DECODING_TYPES(SKINNY_GROUP_KERNEL)
 
 #if GPU_KERNEL_PASS
 namespace ingot::gpu::GPU_TARGET {
@@ -48,13 +43,9 @@ GPU_FN void group(const SkinnyGroupArgs& args) {
 
 }  // namespace
 
-GPU_KERNEL_BODY(skinny_group_f32_f32, SkinnyGroupArgs) { group<float, QuantFormat::f32>(a); }
-GPU_KERNEL_BODY(skinny_group_bf16_bf16, SkinnyGroupArgs) { group<Bf16, QuantFormat::bf16>(a); }
-GPU_KERNEL_BODY(skinny_group_bf16_q8_0, SkinnyGroupArgs) { group<Bf16, QuantFormat::q8_0>(a); }
-GPU_KERNEL_BODY(skinny_group_bf16_q4_0, SkinnyGroupArgs) { group<Bf16, QuantFormat::q4_0>(a); }
-GPU_KERNEL_BODY(skinny_group_bf16_q4_k, SkinnyGroupArgs) { group<Bf16, QuantFormat::q4_k>(a); }
-GPU_KERNEL_BODY(skinny_group_bf16_q6_k, SkinnyGroupArgs) { group<Bf16, QuantFormat::q6_k>(a); }
-GPU_KERNEL_BODY(skinny_group_f16_f16, SkinnyGroupArgs) { group<F16, QuantFormat::f16>(a); }
+#define SKINNY_GROUP_BODY(X, S, T) \
+  GPU_KERNEL_BODY(skinny_group_##X##_##S, SkinnyGroupArgs) { group<T, QuantFormat::S>(a); }
+SKINNY_DECODING_TYPES(SKINNY_GROUP_BODY)
 
 }  // namespace ingot::gpu::GPU_TARGET
 
@@ -68,19 +59,8 @@ GPU_KERNEL_BODY(skinny_group_f16_f16, SkinnyGroupArgs) { group<F16, QuantFormat:
 namespace ingot::gpu {
 namespace {
 
-// Null where there is none.
-const Kernel<SkinnyGroupArgs>* kernel_of(DType x, StorageType weight) {
-  if (x == DType::f32) return weight == StorageType::f32 ? &skinny_group_f32_f32 : nullptr;
-  if (x == DType::f16) return weight == StorageType::f16 ? &skinny_group_f16_f16 : nullptr;
-  switch (weight) {
-    case StorageType::bf16: return &skinny_group_bf16_bf16;
-    case StorageType::q8_0: return &skinny_group_bf16_q8_0;
-    case StorageType::q4_0: return &skinny_group_bf16_q4_0;
-    case StorageType::q4_k: return &skinny_group_bf16_q4_k;
-    case StorageType::q6_k: return &skinny_group_bf16_q6_k;
-    default: return nullptr;
-  }
-}
+#define SKINNY_GROUP_ENTRY(X, S, T) {DType::X, StorageType::S, &skinny_group_##X##_##S},
+constexpr SkinnyDecodingKernel<SkinnyGroupArgs> kernels[] = {SKINNY_DECODING_TYPES(SKINNY_GROUP_ENTRY)};
 
 bool decline(const ops::Context& context, std::span<const Tensor> y, const Tensor& x, std::span<const Weight> weights,
              ops::LinearGroupAttributes attributes, ops::Refusal refuse) {
@@ -89,7 +69,7 @@ bool decline(const ops::Context& context, std::span<const Tensor> y, const Tenso
   for (size_t i = 0; i < weights.size(); ++i) {
     if (skinny_declines(context, x, weights[i], x.shape[0], attributes.linear.row_invariant, refuse)) return true;
     if (y[i].dtype != y[0].dtype) return refuse("has one type of results");
-    if (weights[i].out == 0 || kernel_of(x.dtype, weights[i].storage) == nullptr) {
+    if (weights[i].out == 0 || kernel_of(kernels, x.dtype, weights[i].storage) == nullptr) {
       return refuse("has no kernel for these types");
     }
   }
@@ -105,7 +85,7 @@ void run_layers(ops::Context& context, std::span<const Tensor> y, const Tensor& 
     args.more[i - 1] = {y[i].data, weights[i].data, weights[i].out, static_cast<int>(blocks)};
     blocks += skinny_blocks(context, skinny_args(context, y[i], x, weights[i], nullptr));
   }
-  launch(context, *kernel_of(x.dtype, weights[0].storage), {blocks}, args);
+  launch(context, *kernel_of(kernels, x.dtype, weights[0].storage), {blocks}, args);
 }
 
 // Neighbours of one storage together.

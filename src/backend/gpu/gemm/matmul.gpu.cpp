@@ -146,6 +146,7 @@ void run_linear_tiles(ops::Context& context, const Tensor& y, const Tensor& x, c
   TileArgs args = tile_args(gemm);
   args.stored_b = stored_as(weight);
   launch_tiles(context, x.dtype == DType::bf16 ? nt_stored : nt_stored_f16, args);
+  pad_columns(context, y, weight.out);
 }
 
 }  // namespace
@@ -159,6 +160,12 @@ void register_matmul(ops::Registry& registry, DeviceKind kind) {
   register_dequantize_fp8(registry, kind);
   register_dequantize(registry, kind);
   ops::add_low_rank_apart(registry, kind);
+  using Feature = ops::Registry::Feature;
+  registry.support<ops::Linear>(kind, Feature::residual);
+  registry.support<ops::LinearLowRank>(kind, Feature::residual);
+  registry.support<ops::Matmul>(kind, Feature::padded_columns);
+  registry.support<ops::Linear>(kind, Feature::padded_columns);
+  registry.support<ops::LinearBackwardInput>(kind, Feature::padded_columns);
 }
 
 }  // namespace ingot::gpu

@@ -54,8 +54,9 @@ constexpr const Kernel<SkinnyGemmArgs>* f32_kernels[] = SKINNY_GEMM_TABLE(f32);
 constexpr const Kernel<SkinnyGemmArgs>* bf16_kernels[] = SKINNY_GEMM_TABLE(bf16);
 constexpr const Kernel<SkinnyGemmArgs>* f16_kernels[] = SKINNY_GEMM_TABLE(f16);
 
-bool decline(const ops::Context& context, const Tensor&, const Tensor& x, const Weight& weight,
+bool decline(const ops::Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
              ops::LinearAttributes attributes, ops::Refusal refuse) {
+  if (y.shape[1] != weight.out) return refuse("does not support padded columns");
   return skinny_declines(context, x, weight, x.shape[0], attributes.row_invariant, refuse);
 }
 

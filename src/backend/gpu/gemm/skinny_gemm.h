@@ -33,6 +33,16 @@ constexpr int span_elements(QuantFormat stored) {
 
 }  // namespace ingot::gpu
 
+// The types that models are decoded with: DO(DType of x, StorageType of the weight, x's type in kernels).
+#define SKINNY_DECODING_TYPES(DO) \
+  DO(f32, f32, float)             \
+  DO(bf16, bf16, Bf16)            \
+  DO(bf16, q8_0, Bf16)            \
+  DO(bf16, q4_0, Bf16)            \
+  DO(bf16, q4_k, Bf16)            \
+  DO(bf16, q6_k, Bf16)            \
+  DO(f16, f16, F16)
+
 #if GPU_KERNEL_PASS
 namespace ingot::gpu::GPU_TARGET {
 
@@ -241,6 +251,23 @@ GPU_FN void skinny_gemm(const SkinnyGemmArgs& a, int block) {
 #include "ops/refusal.h"
 
 namespace ingot::gpu {
+
+// A kernel for one of the SKINNY_DECODING_TYPES.
+template <class Args>
+struct SkinnyDecodingKernel {
+  DType x;
+  StorageType weight;
+  const Kernel<Args>* kernel;
+};
+
+// Null where there is none.
+template <class Args, size_t count>
+const Kernel<Args>* kernel_of(const SkinnyDecodingKernel<Args> (&kernels)[count], DType x, StorageType weight) {
+  for (const SkinnyDecodingKernel<Args>& each : kernels) {
+    if (each.x == x && each.weight == weight) return each.kernel;
+  }
+  return nullptr;
+}
 
 // Whether a kernel does not support a call. `tokens`: rows that share a weight, at most.
 inline bool skinny_declines(const ops::Context& context, const Tensor& x, const Weight& weight, int64_t tokens,

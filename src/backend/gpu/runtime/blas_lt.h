@@ -6,7 +6,8 @@
 //   slices  all of one type, form and k: the algorithm for a large result, without split-k and workspace. The summation
 //           order then depends on k only (ops/matmul.h), as far as a kernel treats all its tiles alike.
 //   rows    those that also have one n: the algorithm for many rows, without split-k and workspace.
-//   none    those that also have a similar m; split-k with fp32 sums in a fixed order and workspace are allowed.
+//   none    those that also have a similar m (row_bucket); split-k with fp32 sums in a fixed order and workspace are
+//           allowed.
 #pragma once
 
 #include <fmt/format.h>
@@ -27,6 +28,7 @@ namespace ingot::gpu {
 //   preferences(bool split): the vendor's own, where sums may be split or not;
 //   const char* decline_codes(product): why it cannot run this fp8 gemm, even if the library offers algorithms;
 //   LtSum sum(handle, algorithm, workspace_bytes): how it adds up a gemm that needs so much workspace;
+//   std::string algorithm_name(handle, algorithm): for messages;
 //   bool supports(handle, product, a, b, c, algorithm, LtResult& result): whether it can run the gemm, and with which
 //     workspace and number of waves (0: unknown);
 //   void describe(handle, algorithm, MatmulPlan&): assigns algorithm, tile and split_k;
@@ -60,21 +62,20 @@ class BlasLt : public MatmulLibrary {
       if (p.k % aligned_bytes != 0) return "fp8 needs k to be a multiple of 16";
       if (const std::string_view reason = vendor_.decline_codes(p); !reason.empty()) return reason;
     }
-    return plan(p, false).reason;
+    return best(p).reason;
   }
 
-  size_t workspace_bytes(const Gemm& p, bool may_take) override { return best(p, may_take).workspace_bytes; }
-
-  void multiply(const Gemm& p, bool may_take, void* workspace, void* stream) override {
-    const Plan& with = best(p, may_take);
+  void multiply(const Gemm& p, void* workspace, void* stream) override {
+    const Plan& with = best(p);
     if (!with.reason.empty()) throw_error(ErrorKind::internal, "{}: {}: {}", Vendor::name, text(p), with.reason);
     const float alpha = p.fnuz ? 4 : 1;
     if (p.in == DType::u8) set_scales(with.shape.product.get(), p.b_scales, p.a_scales);
     const float beta = p.addend != nullptr ? 1 : 0;
     const void* addend = p.addend != nullptr ? p.addend : p.c;
-    const LtStatus status = lt_.Matmul(handle_, with.shape.product.get(), &alpha, p.b, with.shape.a.get(), p.a,
-                                       with.shape.b.get(), &beta, addend, with.shape.c.get(), p.c, with.shape.c.get(),
-                                       &with.algorithm, workspace, with.workspace_bytes, stream);
+    const LtStatus status =
+        lt_.Matmul(handle_, with.shape.product.get(), &alpha, p.b, with.shape.a.get(), p.a, with.shape.b.get(), &beta,
+                   addend, with.shape.c.get(), p.c, with.shape.c.get(), &with.algorithm,
+                   with.workspace_bytes > 0 ? workspace : nullptr, with.workspace_bytes, stream);
     check(status, text(p));
   }
 
@@ -82,7 +83,7 @@ class BlasLt : public MatmulLibrary {
     MatmulPlan described;
     described.reason = decline(p);
     if (!described.reason.empty()) return described;
-    const Plan& with = best(p, true);
+    const Plan& with = best(p);
     described.waves = with.waves;
     described.workspace_bytes = with.workspace_bytes;
     vendor_.describe(handle_, with.algorithm, described);
@@ -91,10 +92,11 @@ class BlasLt : public MatmulLibrary {
 
  private:
   static constexpr int64_t aligned_bytes = 16;
-  static constexpr int64_t large = 8192;     // m and n of the gemm that algorithms are requested for
-  static constexpr int64_t few_rows = 16;    // up to here, bits never depend on m (ops::LinearAttributes)
-  static constexpr int candidates = 32;      // max algorithms requested from the vendor's heuristic
-  static constexpr size_t max_plans = 4096;  // size of the cache; prompts have many lengths
+  static constexpr int64_t large = 8192;   // m and n of the gemm that algorithms are requested for
+  static constexpr int64_t few_rows = 16;  // up to here, bits never depend on m (ops::LinearAttributes)
+  static constexpr int candidates = 32;    // max algorithms requested from the vendor's heuristic
+  static constexpr size_t max_plans =
+      4096;  // size of each cache, of plans and of algorithms; prompts have many lengths
   // A non-null dummy address, for descriptors that are not launched.
   static inline const float* const some_scales = reinterpret_cast<const float*>(aligned_bytes);
 
@@ -143,13 +145,6 @@ class BlasLt : public MatmulLibrary {
       default: return Vendor::f16;
     }
   }
-  // Up to 256 rows powers of two, so that batches of all sizes need few algorithms; multiples of 256 beyond.
-  static int64_t rounded_rows(int64_t m) {
-    if (m > 256) return round_up(m, 256);
-    int64_t rows = few_rows;
-    while (rows < m) rows *= 2;
-    return rows;
-  }
   static Class class_of(const Gemm& p, bool workspace) {
     const Form form{p.in, p.out, p.transpose_a, p.transpose_b, p.fnuz, p.k};
     switch (p.invariance) {
@@ -157,7 +152,7 @@ class BlasLt : public MatmulLibrary {
       case ops::Invariance::rows: return {form, 0, p.n};
       case ops::Invariance::none: break;
     }
-    return {form, rounded_rows(p.m), p.n, workspace};
+    return {form, row_bucket(p.m), p.n, workspace};
   }
   static std::string text(const Gemm& p) {
     return fmt::format("gemm of {} [{}, {}] and [{}, {}]{}{}", p.in == DType::u8 ? "fp8" : name(p.in), p.m, p.k, p.k,
@@ -269,8 +264,25 @@ class BlasLt : public MatmulLibrary {
     return results;
   }
 
+  // Why the algorithm does not serve a class for which it may need `max_workspace` bytes, empty if it does: `shapes`
+  // are its sizes, the largest first.
+  std::string refusal(const Class& of, const std::vector<Shape>& shapes, const Algorithm& algorithm,
+                      size_t max_workspace) {
+    for (const Shape& shape : shapes) {
+      LtResult<Algorithm> checked{};
+      if (!supports(shape, algorithm, max_workspace, checked)) return "does not support all sizes";
+      const LtSum sum = vendor_.sum(handle_, algorithm, checked.workspace_bytes);
+      if (!sum.refusal.empty()) return std::string(sum.refusal);
+      if (sum.order != LtOrder::whole && of.m == 0) return "adds sums of several pieces";
+      // With few rows, a row's bits do not depend on their number.
+      if (sum.order == LtOrder::split_by_shape && of.m == few_rows) return "chooses the number of pieces by the shape";
+    }
+    return {};
+  }
+
   // The first algorithm that supports all sizes of the class: it is checked with m and n small and large.
   const Selected& selected(const Class& of) {
+    if (selected_.size() == max_plans) selected_.clear();
     const auto [at, added] = selected_.try_emplace(of);
     Selected& made = at->second;
     if (!added) return made;
@@ -282,36 +294,36 @@ class BlasLt : public MatmulLibrary {
     }
     const bool split = of.m > 0;
     const size_t max_workspace = of.workspace ? matmul_workspace_bytes : 0;
-    made.reason = fmt::format("{} offers no algorithm for k = {}{}", Vendor::name, form.k,
-                              split ? " with reproducible sums" : " without split-k");
     const int64_t m = of.m > 0 ? of.m : large;
     const int64_t n = of.n > 0 ? of.n : large;
-    const Shape first = shape(dense(form, m, n));
     // What else it must support. A stored [k, m] has rows of at least 16 bytes.
     const int64_t smallest = form.transpose_a ? 8 : 1;
-    std::vector<Shape> others;
-    if (of.m <= few_rows) others.push_back(shape(dense(form, smallest, n)));
+    std::vector<Shape> shapes;
+    shapes.push_back(shape(dense(form, m, n)));
+    if (of.m <= few_rows) shapes.push_back(shape(dense(form, smallest, n)));
     if (of.n == 0) {
-      others.push_back(shape(dense(form, large, 8)));
-      others.push_back(shape(dense(form, smallest, 8)));
+      shapes.push_back(shape(dense(form, large, 8)));
+      shapes.push_back(shape(dense(form, smallest, 8)));
     }
-    for (const LtResult<Algorithm>& result : heuristic(first, max_workspace, split)) {
+    std::string refused;  // why the best one is not taken
+    for (const LtResult<Algorithm>& result : heuristic(shapes.front(), max_workspace, split)) {
       if (result.status != 0 || result.workspace_bytes > max_workspace) continue;
-      LtResult<Algorithm> checked{};
-      if (!supports(first, result.algorithm, max_workspace, checked)) continue;
-      const LtSum sum = vendor_.sum(handle_, result.algorithm, checked.workspace_bytes);
-      if (sum == LtSum::irreproducible || (sum == LtSum::split && !split)) continue;
-      bool all = true;
-      for (const Shape& other : others) all = all && supports(other, result.algorithm, max_workspace, checked);
-      if (!all) continue;
-      made = {true, result.algorithm, {}};
-      break;
+      const std::string why = refusal(of, shapes, result.algorithm, max_workspace);
+      if (why.empty()) {
+        made = {true, result.algorithm, {}};
+        return made;
+      }
+      if (refused.empty())
+        refused = fmt::format("; its first, {}, {}", vendor_.algorithm_name(handle_, result.algorithm), why);
     }
+    made.reason = fmt::format("{} offers no algorithm for k = {}{}{}", Vendor::name, form.k,
+                              split ? " with reproducible sums" : " without split-k", refused);
     return made;
   }
 
-  const Plan& best(const Gemm& p, bool may_take_workspace) {
-    if (may_take_workspace && p.invariance == ops::Invariance::none) {
+  // The plan that `decline`, `multiply` and `describe` share.
+  const Plan& best(const Gemm& p) {
+    if (p.invariance == ops::Invariance::none) {
       const Plan& with = plan(p, true);
       if (with.reason.empty()) return with;
     }
@@ -354,8 +366,7 @@ class AbsentMatmulLibrary : public MatmulLibrary {
   explicit AbsentMatmulLibrary(std::string reason) : reason_(std::move(reason)) {}
   bool is_absent() const override { return true; }
   std::string_view decline(const Gemm&) override { return reason_; }
-  size_t workspace_bytes(const Gemm&, bool) override { return 0; }
-  void multiply(const Gemm&, bool, void*, void*) override { throw_error(ErrorKind::internal, "{}", reason_); }
+  void multiply(const Gemm&, void*, void*) override { throw_error(ErrorKind::internal, "{}", reason_); }
   MatmulPlan describe(const Gemm&) override {
     MatmulPlan described;
     described.reason = reason_;

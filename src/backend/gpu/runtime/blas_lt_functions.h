@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/shared_library.h"
 
@@ -76,11 +77,17 @@ struct LtPreference {
   uint32_t value;
 };
 
-// How an algorithm adds up the products of one element.
-enum class LtSum {
+// In what order an algorithm adds up the products of one element.
+enum class LtOrder {
   whole,          // in one piece, in an order that depends on k alone
-  split,          // in pieces whose fp32 sums are added in a fixed order
-  irreproducible  // in an order that may change from run to run, or with sums of fewer bits than fp32
+  split,          // in a number of pieces that belongs to the algorithm, whose fp32 sums are added in a fixed order
+  split_by_shape  // likewise, but the library chooses the number for each shape
+};
+struct LtSum {
+  LtOrder order = LtOrder::whole;
+  // Why it is never used, as the rest of a sentence, empty if it may be: the order may change from run to run, or the
+  // sums have fewer bits than fp32.
+  std::string_view refusal = {};
 };
 
 }  // namespace ingot::gpu

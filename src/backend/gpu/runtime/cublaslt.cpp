@@ -63,9 +63,10 @@ struct CublasLt {
   LtSum sum(LtHandle, const Algorithm& algorithm, size_t) const {
     const std::optional<int32_t> splits = attribute(algorithm, Attribute::split_k);
     const std::optional<int32_t> scheme = attribute(algorithm, Attribute::reduction_scheme);
-    if (!splits || !scheme || *splits < 0) return LtSum::irreproducible;
-    if (*splits <= 1 && *scheme == static_cast<int32_t>(unsplit)) return LtSum::whole;
-    return *scheme == static_cast<int32_t>(fp32_pieces) ? LtSum::split : LtSum::irreproducible;
+    if (!splits || !scheme || *splits < 0) return {.refusal = "does not say how it adds sums"};
+    if (*splits <= 1 && *scheme == static_cast<int32_t>(unsplit)) return {};
+    if (*scheme == static_cast<int32_t>(fp32_pieces)) return {.order = LtOrder::split};
+    return {.refusal = "adds the pieces of sums in the result"};
   }
 
   bool supports(LtHandle handle, LtDescriptor product, LtDescriptor a, LtDescriptor b, LtDescriptor c,
@@ -73,9 +74,13 @@ struct CublasLt {
     return check_algorithm(handle, product, a, b, c, c, &algorithm, &result) == 0;
   }
 
-  void describe(LtHandle, const Algorithm& algorithm, MatmulPlan& plan) const {
-    plan.algorithm = fmt::format("id {}, stages {}", attribute(algorithm, Attribute::id).value_or(-1),
-                                 attribute(algorithm, Attribute::stages).value_or(-1));
+  std::string algorithm_name(LtHandle, const Algorithm& algorithm) const {
+    return fmt::format("id {}, stages {}", attribute(algorithm, Attribute::id).value_or(-1),
+                       attribute(algorithm, Attribute::stages).value_or(-1));
+  }
+
+  void describe(LtHandle handle, const Algorithm& algorithm, MatmulPlan& plan) const {
+    plan.algorithm = algorithm_name(handle, algorithm);
     plan.tile = tile_name(attribute(algorithm, Attribute::tile).value_or(0));
     plan.split_k = std::max(1, attribute(algorithm, Attribute::split_k).value_or(1));
   }

@@ -31,15 +31,37 @@ std::string version_text(size_t version) {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
+using Companions = std::vector<std::unique_ptr<SharedLibrary>>;
+
+// What the library needs besides itself. Versions without the operation SDPA open these libraries by name, and end the
+// process where the first one is missing. They get the ones that are loaded already, from whatever folder. Errors:
+// unavailable for a version that is too old, and for a missing library.
+Companions open_companions(const SharedLibrary& library, const Functions& functions) {
+  const size_t version = functions.GetVersion();
+  if (version < min_version) {
+    throw_error(ErrorKind::unavailable, "{} is version {}; fused attention needs {} or later", library.path(),
+                version_text(version), version_text(min_version));
+  }
+  if (version >= sdpa_version) return {};
+  const auto name = [&](const char* stem) {
+    return fmt::format("{}.so.{}", stem, functions.GetCudartVersion() / 1000);
+  };
+  Companions opened;
+  const std::string reason =
+      try_libraries({"INGOT_CUBLASLT_LIBRARY", {name("libcublasLt")}, nvidia_folders},
+                    [&](std::unique_ptr<SharedLibrary> found) { opened.push_back(std::move(found)); });
+  if (!reason.empty()) {
+    throw_error(ErrorKind::unavailable, "{} is version {}, which needs cuBLASLt: {}", library.path(),
+                version_text(version), reason);
+  }
+  opened.push_back(std::make_unique<SharedLibrary>(std::vector<std::string>{name("libnvrtc")}, nvidia_folders()));
+  return opened;
+}
+
 class Cudnn : public AttentionLibrary {
  public:
   Cudnn(std::unique_ptr<SharedLibrary> library, const std::string& device_json)
-      : library_(std::move(library)), functions_(*library_) {
-    if (functions_.GetVersion() < min_version) {
-      throw_error(ErrorKind::unavailable, "{} is version {}; fused attention needs {} or later", library_->path(),
-                  version_text(functions_.GetVersion()), version_text(min_version));
-    }
-    if (needs_tables()) open_companions();
+      : library_(std::move(library)), functions_(*library_), companions_(open_companions(*library_, functions_)) {
     if (device_json.empty()) {
       functions_.check(functions_.Create(&handle_), "a handle");
     } else {
@@ -108,23 +130,6 @@ class Cudnn : public AttentionLibrary {
 
  private:
   static constexpr size_t max_plans = 256;
-
-  // Versions without the operation SDPA open these libraries by name, and end the process where the first one is
-  // missing. They get the ones that are loaded already, from whatever folder.
-  void open_companions() {
-    const auto name = [&](const char* stem) {
-      return fmt::format("{}.so.{}", stem, functions_.GetCudartVersion() / 1000);
-    };
-    const std::string reason =
-        try_libraries({"INGOT_CUBLASLT_LIBRARY", {name("libcublasLt")}, nvidia_folders},
-                      [&](std::unique_ptr<SharedLibrary> library) { companions_.push_back(std::move(library)); });
-    if (!reason.empty()) {
-      throw_error(ErrorKind::unavailable, "{} is version {}, which needs cuBLASLt: {}", library_->path(),
-                  version_text(functions_.GetVersion()), reason);
-    }
-    companions_.push_back(
-        std::make_unique<SharedLibrary>(std::vector<std::string>{name("libnvrtc")}, nvidia_folders()));
-  }
 
   // Everything that the selection of an engine may depend on.
   using Form = std::tuple<int64_t, int64_t, int64_t, int64_t, bool>;  // heads, kv_heads, d, window, with lse
@@ -232,9 +237,9 @@ class Cudnn : public AttentionLibrary {
     made.descriptors.push_back(std::move(graph.graph));
   }
 
-  std::vector<std::unique_ptr<SharedLibrary>> companions_;
   std::unique_ptr<SharedLibrary> library_;
   Functions functions_;
+  Companions companions_;
   void* handle_ = nullptr;
   std::vector<Descriptor> properties_;  // at most one
   std::map<Form, Choice> choices_;
@@ -273,10 +278,7 @@ LibraryInfo info_of_cudnn() {
   info.reason = try_libraries(names(), [&](std::unique_ptr<SharedLibrary> library) {
     const Functions functions(*library);
     info.version = version_text(functions.GetVersion());
-    if (functions.GetVersion() < min_version) {
-      throw_error(ErrorKind::unavailable, "{} is version {}; fused attention needs {} or later", library->path(),
-                  info.version, version_text(min_version));
-    }
+    open_companions(*library, functions);
     info.path = library->path();
   });
   return info;

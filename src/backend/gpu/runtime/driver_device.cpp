@@ -42,6 +42,7 @@ class DriverDevice : public GpuDevice {
   DriverDevice(const DriverDevice&) = delete;
   DriverDevice& operator=(const DriverDevice&) = delete;
   ~DriverDevice() override {
+    release(std::exchange(workspace_, nullptr), matmul_workspace_bytes);
     waited_.reset();
     if (!driver_responds()) return;
     attention_.reset();
@@ -216,9 +217,14 @@ class DriverDevice : public GpuDevice {
 
   MatmulLibrary& matmul_library() override {
     driver_->use(index_);
-    if (matmul_ == nullptr) matmul_ = kind() == DeviceKind::cuda ? open_cublaslt() : open_hipblaslt();
+    if (matmul_ == nullptr) {
+      std::unique_ptr<MatmulLibrary> opened = kind() == DeviceKind::cuda ? open_cublaslt() : open_hipblaslt();
+      if (!opened->is_absent()) workspace_ = allocate(matmul_workspace_bytes);
+      matmul_ = std::move(opened);
+    }
     return *matmul_;
   }
+  void* library_workspace() override { return workspace_; }
   AttentionLibrary& attention_library() override {
     if (kind() != DeviceKind::cuda) return GpuDevice::attention_library();
     driver_->use(index_);
@@ -411,6 +417,7 @@ class DriverDevice : public GpuDevice {
   OpLabel last_op_;
   std::string last_kernel_;
   std::unique_ptr<MatmulLibrary> matmul_;
+  void* workspace_ = nullptr;  // of `matmul_`
   std::unique_ptr<AttentionLibrary> attention_;
   bool meter_opened_ = false;
   std::unique_ptr<EnergyMeter> meter_;

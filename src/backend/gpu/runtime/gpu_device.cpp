@@ -15,8 +15,8 @@ std::string OpLabel::text() const {
   return op_ == nullptr ? "no op" : ingot::call_text(op_, std::span(operands_).first(count_));
 }
 
-void GpuDevice::log_once(const std::string& line) {
-  if (log_ != nullptr && logged_.insert(line).second) log_->info("{}", line);
+void GpuDevice::log_once(const std::string& key, const std::string& line) {
+  if (log_ != nullptr && logged_.insert(key).second) log_->info("{}", line);
 }
 
 }  // namespace ingot::gpu

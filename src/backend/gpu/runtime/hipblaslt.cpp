@@ -5,8 +5,9 @@
 // consists of parameters of Tensile, the generator of its kernels, separated by underscores, each an abbreviation with
 // a value (Tensile's documentation, "Kernel parameters"; names in logs of the library):
 //   GSU<n>     GlobalSplitU: pieces in which a sum is taken; absent where that is an argument of the kernel
-//   GSUA<how>  GlobalSplitUAlgorithm: SB (SingleBuffer): atomic additions to c; MB, MBSK (MultipleBuffer): fp32 sums in
-//              the workspace, added in a fixed order
+//   GSUA<how>  GlobalSplitUAlgorithm: SB (SingleBuffer): atomic additions to c; MB (MultipleBuffer): fp32 sums in the
+//              workspace, which a second kernel adds in a fixed order; MBSK (MultipleBufferSingleKernel): likewise, but
+//              the last of the blocks adds them, all from the workspace, from the first piece to the last
 //   SK<n>      StreamK: parts of sums by the number of blocks; 0: none
 //   MT<m>x<n>x<k>  MacroTile
 #include <algorithm>
@@ -73,7 +74,7 @@ struct HipblasLt {
   const char* decline_codes(const Gemm&) const { return ""; }
 
   LtSum sum(LtHandle handle, const Algorithm& algorithm, size_t workspace_bytes) const {
-    return sum_of(name_of(handle, algorithm), workspace_bytes);
+    return sum_of(algorithm_name(handle, algorithm), workspace_bytes);
   }
 
   bool supports(LtHandle handle, LtDescriptor product, LtDescriptor a, LtDescriptor b, LtDescriptor c,
@@ -83,19 +84,19 @@ struct HipblasLt {
     return is_supported(handle, product, &one, a, b, &one, c, c, copy, result.workspace_bytes) == 0;
   }
 
+  std::string algorithm_name(LtHandle handle, const Algorithm& algorithm) const {
+    Algorithm copy = algorithm;
+    return solution_name(handle, copy);
+  }
+
   void describe(LtHandle handle, const Algorithm& algorithm, MatmulPlan& plan) const {
-    plan.algorithm = name_of(handle, algorithm);
+    plan.algorithm = algorithm_name(handle, algorithm);
     plan.tile = parameter(plan.algorithm, "MT").value_or("");
     plan.split_k = 0;
     if (const auto pieces = parameter(plan.algorithm, "GSU")) plan.split_k = split_of(*pieces);
   }
 
  private:
-  std::string name_of(LtHandle handle, const Algorithm& algorithm) const {
-    Algorithm copy = algorithm;
-    return solution_name(handle, copy);
-  }
-
   // Of GlobalSplitU's value.
   static int split_of(std::string_view pieces) {
     int number = 1;
@@ -114,14 +115,29 @@ struct HipblasLt {
     return std::nullopt;
   }
 
-  // Where the name does not say the number of pieces, a solution of MultipleBuffer that needs no workspace has one.
+  static bool has_word(std::string_view words, std::string_view wanted) {
+    while (!words.empty()) {
+      const std::string_view word = words.substr(0, words.find('_'));
+      words.remove_prefix(std::min(words.size(), word.size() + 1));
+      if (word == wanted) return true;
+    }
+    return false;
+  }
+
+  // Where the name does not say the number of pieces, the library chooses it by the shape. A solution of MultipleBuffer
+  // then has one piece if it needs no workspace.
   static LtSum sum_of(std::string_view words, size_t workspace_bytes) {
-    if (words.empty() || parameter(words, "SK").value_or("0") != "0") return LtSum::irreproducible;
+    if (words.empty()) return {.refusal = "has no name that says how it adds sums"};
+    if (parameter(words, "SK").value_or("0") != "0")
+      return {.refusal = "divides sums by the number of blocks (StreamK)"};
     const std::optional<std::string_view> pieces = parameter(words, "GSU");
-    if (pieces == "0" || pieces == "1") return LtSum::whole;
-    const bool with_buffers = words.find("_GSUAMB") != std::string_view::npos;
-    if (with_buffers) return pieces || workspace_bytes > 0 ? LtSum::split : LtSum::whole;
-    return pieces || words.find("_GSUASB") != std::string_view::npos ? LtSum::irreproducible : LtSum::whole;
+    if (pieces == "0" || pieces == "1") return {};
+    if (has_word(words, "GSUAMB") || has_word(words, "GSUAMBSK")) {
+      if (pieces) return {.order = LtOrder::split};
+      return {.order = workspace_bytes > 0 ? LtOrder::split_by_shape : LtOrder::whole};
+    }
+    if (pieces || has_word(words, "GSUASB")) return {.refusal = "adds the pieces of sums by atomic operations"};
+    return {.refusal = "does not say how it adds the pieces of sums"};
   }
 
   LtStatus (*get_version)(LtHandle, int*);

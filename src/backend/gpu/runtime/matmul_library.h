@@ -7,12 +7,23 @@
 
 #include "backend/gpu/gemm/gemm.h"
 #include "backend/gpu/runtime/vendor_library.h"
+#include "ops/matmul_bytes.h"
 
 namespace ingot::gpu {
 
-// Max bytes of workspace that a gemm uses.
-inline constexpr size_t matmul_workspace_bytes = (size_t{32} << 20) - 256;
+// Bytes of GpuDevice::library_workspace, of which a gemm uses any part. Drivers align memory to what libraries want.
+inline constexpr size_t matmul_workspace_bytes = ops::matmul_library_bytes;
 inline constexpr size_t matmul_workspace_alignment = 256;
+
+// The class of row counts whose gemms share an algorithm with Invariance::none: up to 256 powers of two, so that
+// batches of all sizes need few algorithms; multiples of 256 beyond. At least 16: with up to 16 rows, bits never depend
+// on their number (ops::LinearAttributes).
+inline int64_t row_bucket(int64_t rows) {
+  if (rows > 256) return (rows + 255) / 256 * 256;
+  int64_t bucket = 16;
+  while (bucket < rows) bucket *= 2;
+  return bucket;
+}
 
 // How a library runs a gemm, for reports.
 struct MatmulPlan {
@@ -31,14 +42,11 @@ class MatmulLibrary {
   // Why the library cannot run the gemm; empty if it can; valid until the next call. Of the pointers, only their
   // 16-byte alignment is examined.
   virtual std::string_view decline(const Gemm& product) = 0;
-  // Bytes of workspace that a gemm takes for which `decline` returned an empty reason; at most matmul_workspace_bytes
-  // if it may take some, otherwise 0.
-  virtual size_t workspace_bytes(const Gemm& product, bool may_take) = 0;
-  // Starts such a gemm in `stream` (a CUstream or hipStream_t). `workspace`: as many bytes of device memory as the
-  // function above returned for the same arguments, aligned to matmul_workspace_alignment and reserved until the stream
-  // has run the gemm; null for 0.
-  virtual void multiply(const Gemm& product, bool may_take, void* workspace, void* stream) = 0;
-  // How multiply would run it where it may take workspace.
+  // Starts a gemm for which `decline` returned an empty reason in `stream` (a CUstream or hipStream_t). `workspace`:
+  // matmul_workspace_bytes of device memory, aligned to matmul_workspace_alignment, which only gemms in this stream
+  // use.
+  virtual void multiply(const Gemm& product, void* workspace, void* stream) = 0;
+  // How multiply would run it.
   virtual MatmulPlan describe(const Gemm& product) = 0;
 };
 

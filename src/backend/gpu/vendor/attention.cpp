@@ -90,7 +90,8 @@ bool decline(const Context& context, const Tensor& out, const Tensor& lse, const
   if (!device.logs()) return has_reason(context, out, lse, q, k, v, offsets, attributes, refuse);
   std::string reason;
   if (!has_reason(context, out, lse, q, k, v, offsets, attributes, ops::Refusal(reason))) return false;
-  device.log_once(fmt::format("{}: our kernels run attention, not cudnn: {}", device.name(), reason));
+  const std::string line = fmt::format("{}: our kernels run attention, not cudnn: {}", device.name(), reason);
+  device.log_once(line, line);
   return refuse("{}", reason);
 }
 

@@ -1,15 +1,12 @@
 // Gemms by the vendor's library, where it supports them.
 #include <fmt/format.h>
 
-#include <memory>
-
 #include "backend/gpu/gemm/gemm_ops.h"
 #include "backend/gpu/launch.h"
 #include "backend/gpu/ops.h"
 #include "backend/gpu/runtime/matmul_library.h"
 #include "base/error.h"
 #include "ops/linear_fp8.h"
-#include "ops/matmul_bytes.h"
 #include "tensor/fp8.h"
 
 namespace ingot::gpu {
@@ -17,26 +14,14 @@ namespace {
 
 using ops::Context;
 
-static_assert(ops::matmul_library_bytes >= matmul_workspace_bytes + matmul_workspace_alignment);
-
 const char* library_name(DeviceKind kind) { return kind == DeviceKind::cuda ? "cublaslt" : "hipblaslt"; }
-
-// `bytes` of scratch, aligned for a library; null for 0.
-void* allocate_workspace(Arena& scratch, size_t bytes) {
-  if (bytes == 0) return nullptr;
-  size_t room = bytes + matmul_workspace_alignment;
-  void* data = scratch.allocate_bytes(room);
-  return std::align(matmul_workspace_alignment, bytes, data, room);
-}
 
 void multiply(Context& context, const Gemm& product) {
   GpuDevice& device = device_of(context);
   MatmulLibrary& library = device.matmul_library();
-  const Arena::Scope scope(context.scratch);
-  const bool has_room = context.scratch.capacity() - context.scratch.used() >= ops::matmul_library_bytes;
-  void* const workspace = allocate_workspace(context.scratch, library.workspace_bytes(product, has_room));
+  void* const workspace = device.library_workspace();
   device.run_in_library(device.kind() == DeviceKind::cuda ? "cuBLASLt" : "hipBLASLt",
-                        [&](void* stream) { library.multiply(product, has_room, workspace, stream); });
+                        [&](void* stream) { library.multiply(product, workspace, stream); });
 }
 
 bool decline(const Context& context, const Gemm& product, ops::Refusal refuse) {
@@ -45,12 +30,14 @@ bool decline(const Context& context, const Gemm& product, ops::Refusal refuse) {
   const std::string_view reason = library.decline(product);
   if (reason.empty()) return false;
   if (device.logs() && product.m > 0) {
-    const std::string call =
-        library.is_absent() ? "gemms"
-                            : fmt::format("gemms of {} with n {} and k {}",
-                                          product.in == DType::u8 ? "fp8" : name(product.in), product.n, product.k);
-    device.log_once(
-        fmt::format("{}: our kernels run {}, not {}: {}", device.name(), call, library_name(device.kind()), reason));
+    // A reason may name m, of which a run has many: one line for each class of gemms that share an algorithm.
+    const int64_t rows = row_bucket(product.m);
+    const std::string call = library.is_absent() ? "gemms"
+                                                 : fmt::format("gemms of {} with up to {} rows, n {} and k {}",
+                                                               product.in == DType::u8 ? "fp8" : name(product.in), rows,
+                                                               product.n, product.k);
+    device.log_once(call, fmt::format("{}: our kernels run {}, not {}: {}", device.name(), call,
+                                      library_name(device.kind()), reason));
   }
   return refuse("{}", reason);
 }
@@ -136,6 +123,10 @@ void GpuDevice::run_in_library(const char*, FunctionRef<void(void*)> call) { cal
 
 MatmulLibrary& GpuDevice::matmul_library() {
   throw_error(ErrorKind::internal, "{} has no vendor BLAS library", name());
+}
+
+void* GpuDevice::library_workspace() {
+  throw_error(ErrorKind::internal, "{} has no workspace for vendor libraries", name());
 }
 
 void register_vendor_matmul(ops::Registry& registry, DeviceKind kind) {

@@ -1,7 +1,7 @@
 // A cuBLASLt that multiplies on the host. Its heuristic returns algorithms that callers must reject: 1 adds partial
 // sums in the result, 2 needs a workspace whatever it was offered, 3 requires at least 16 rows. Algorithm 4 is usable.
 // Where split-K is allowed, it first returns 5, which rounds partial sums to the result's type, and 6, which has them
-// in the workspace, in fp32, and is usable. For k = 56 there is none.
+// in the workspace, in fp32, and is usable. For k = 56 there is none, and for k = 20 only 1.
 #include "tests/backend/gpu/fakes/fake_blas_lt.h"
 
 namespace {
@@ -106,8 +106,10 @@ EXPORT int cublasLtMatmulAlgoGetHeuristic(void*, fake::Product* product, fake::M
   for (const int attribute : {5, 6, 7, 8}) {
     if (preference->attributes.at(attribute) != 16) return not_supported;
   }
-  if ((transpose_a ? a->rows : a->columns) == 56 || !scales_fit(*product, *a, *b, *d)) return not_supported;
+  const uint64_t k = transpose_a ? a->rows : a->columns;
+  if (k == 56 || !scales_fit(*product, *a, *b, *d)) return not_supported;
   for (const uint64_t id : {5, 6, 1, 2, 3, 4}) {
+    if (k == 20 && id != 1) continue;
     const Algorithm algorithm{{id}};
     if (*returned == asked || (id >= 5 && schemes == 0) || (id == 6 && workspace_of(algorithm, *d) > max_workspace))
       continue;

@@ -1,6 +1,7 @@
 // A hipBLASLt that multiplies on the host. Its heuristic returns algorithms that callers must reject: 4 adds partial
 // sums to the result by atomic operations, 5 is of StreamK. 1 splits sums of results with more than 64 elements and
-// then needs a workspace; 2 requires at least 16 rows; 3 is usable for everything. For k = 56 there is none.
+// then needs a workspace; 2 requires at least 16 rows; 3 is usable for everything. For k = 56 there is none, and for
+// k = 20 only 4.
 #include <string>
 
 #include "tests/backend/gpu/fakes/fake_blas_lt.h"
@@ -111,9 +112,11 @@ EXPORT int hipblasLtMatmulAlgoGetHeuristic(void*, Product* product, Matrix* a, M
   *returned = 0;
   const bool transpose_a = transposes(*product, 0);
   if (!fake::fits(*a, transpose_a, *b, transposes(*product, 1), *c, *d)) return invalid_value;
-  if ((transpose_a ? a->rows : a->columns) == 56) return not_supported;
+  const uint64_t k = transpose_a ? a->rows : a->columns;
+  if (k == 56) return not_supported;
   if (!scales_fit(*product, *a, *b)) return not_supported;
   for (const uint8_t id : std::initializer_list<uint8_t>{4, 5, 1, 2, 3}) {
+    if (k == 20 && id != 4) continue;
     const Algorithm algorithm{{id}, preference->attributes.at(1)};
     if (*returned == requested || workspace_of(algorithm, *d) > algorithm.max_workspace_bytes) continue;
     Result& result = results[(*returned)++];
