@@ -541,9 +541,10 @@ std::vector<OpCase> attention_cases() {
       cases.push_back(paged_case(dtype, {1, 1, 1}, {1, 40, 230}, 16, heads));
       cases.push_back(paged_case(dtype, {5, 1, 70, 0}, {5, 33, 210, 7}, 5, heads));
     }
-    const Heads wide_heads{2, 1, 128, 40, 3.0F, true};
-    cases.push_back(forward_case(dtype, mixed, wide_heads, true));
-    cases.push_back(backward_case(dtype, mixed, wide_heads, false));
+    // Sequences of several of the largest tiles of keys.
+    for (const Heads& heads : {Heads{2, 1, 128, 0, 3.0F, true}, {2, 1, 64, 0, 3.0F, true}}) {
+      cases.push_back(forward_case(dtype, {520}, heads, heads.d == 128));
+    }
     // Queries of a part of the tokens, which begins and ends within blocks and sequences.
     for (Heads heads : {Heads{4, 2, 16}, {2, 1, 128}, {3, 1, 20, 50}, {4, 2, 16, 0, 3.0F, true}}) {
       for (const auto& [first, count] :

@@ -99,7 +99,7 @@ std::string support_matrix(const ops::Registry& registry, const SupportTables& t
 
 Made from the op registry, the op table (`src/ops/testing/`) and committed tables; a test checks that it is current.
 Implementations are in order of preference: the first one that does not decline a call runs. `INGOT_OPS=op=implementation`
-picks one; `INGOT_CPU_ISA` (`amx`, `avx512_fma`, `avx512`, `avx2`, `plain`) keeps the CPU to instructions up to that level. Types are those that the op's tests cover. Rows of `sim` are the GPUs': `cuda` and `hip` have the same kernels.
+picks one; `INGOT_CPU_ISA` (`amx`, `avx512_fma`, `avx512`, `avx2`, `plain`) keeps the CPU to instructions up to that level. Types are those that the op's tests cover. Rows of `sim` are the GPUs': `cuda` and `hip` have the same kernels, but `sm90` of attention, which runs on CUDA devices of compute capability 9.0 alone and comes before `mma` there.
 
 | op | device | implementations | types |
 |---|---|---|---|

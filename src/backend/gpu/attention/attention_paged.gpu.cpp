@@ -53,14 +53,15 @@ struct Queries {
 };
 
 // Merges two softmax sums: `max` becomes the larger of the maxima `max` and `other`; returns the factors that rescale
-// the previous sum and the added one to it.
+// the previous sum and the added one to it. The factor of the maximum that stays is
+// exactly 1.
 struct RescaleFactors {
   float old, added;
 };
 GPU_FN RescaleFactors merge_max(float& max, float other, float factor) {
   const float new_max = other > max ? other : max;
   const float base = new_max > -infinity() ? new_max * factor : 0.0F;  // no key so far: all factors are 0
-  const RescaleFactors factors{exp2_approx(fma(max, factor, -base)), exp2_approx(fma(other, factor, -base))};
+  const RescaleFactors factors{exp2_approx(max * factor - base), exp2_approx(other * factor - base)};
   max = new_max;
   return factors;
 }

@@ -5,15 +5,12 @@
 //   has_warpgroups             whether this target has them; if false, no function here may run
 //   swizzled_shared<T>()       dynamic_shared<T>(), aligned to 1024 bytes
 //   SwizzledTile<rows, columns>   a matrix in shared memory
-//   async_proxy_fence()        after writes of this thread to shared memory, and before the barrier to products that
-//   read
-//                              it
+//   async_proxy_fence()        after writes of this thread to shared memory, before the barrier to products with it
 //   warpgroup_fence(arrays...) between writes of registers (sums, fragments) and products that use them
 //   warpgroup_multiply_nt(sums, a, row, b)   starts sums = rows [row, row + 64) of tile a times tile b transposed
 //   warpgroup_multiply_nn(sums, a, b)        starts sums += a times tile b, with fragments a of the warp's 16 rows
-//   warpgroup_wait<pending>(sums)   waits until at most `pending` of the warp's products are in flight, of which `sums`
-//   is
-//                              not one. Until then its sums and fragments may not be used, nor its tiles be written.
+//   warpgroup_wait<pending>(sums)   waits until at most `pending` of the warp's products are in flight, not that of
+//                              `sums`. Until then its sums and fragments may not be used, nor its tiles be written.
 // All threads of the warpgroup call each of the last four, with the same tiles.
 #pragma once
 

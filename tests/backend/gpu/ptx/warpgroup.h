@@ -15,7 +15,9 @@ int product_columns(std::string_view opcode);
 constexpr uint8_t a_in_registers = 1, b_transposed = 2;
 
 // wgmma.mma_async: sums, a, b, scale-d. A matrix in shared memory has 128-byte swizzle and begins where its pattern
-// does; error unsupported otherwise. Errors: internal, for registers that were written after the last wgmma.fence.
+// does; error unsupported otherwise. Errors: internal, for registers whose values changed after the last wgmma.fence.
+// Not found are writes of an equal value, and a missing fence before a product that overwrites sums which were only
+// read.
 void issue_product(const Instruction& instruction, Warp& warp, uint32_t active);
 // wgmma.fence, wgmma.commit_group and wgmma.wait_group `literal`. Waiting fails (internal) where registers of the
 // products were written since they were issued. Registers of sums that are read too early hold NaN.
