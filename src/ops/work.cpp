@@ -10,7 +10,8 @@ OpWork plain_work(std::span<const Tensor> tensors) {
 
 OpWork gemm_work(std::span<const Tensor> tensors, bool with_term) {
   OpWork work = plain_work(tensors);
-  // A linear layer's operand has as many rows as the result; a plain matmul's may be transposed.
+  // Padding of logits (ops/matmul.h) is counted. A linear layer's operand has as many rows as the result; a plain
+  // matmul's may be transposed.
   const int64_t m = tensors[0].shape[0];
   int64_t k = tensors[1].elements() / m;
   if (with_term) k += tensors[tensors.size() - 2].shape[1];

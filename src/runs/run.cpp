@@ -60,12 +60,15 @@ std::optional<int64_t> recorded_micro(const train::Recipe& recipe, Resume resume
                                       const Log& log) {
   const std::filesystem::path file = run_folder(recipe) / "recipe.yaml";
   int64_t micro = 0;
+  constexpr const char* unknown = "batch.micro: auto does not know the micro-batch of the run so far: {}";
   if (world.rank() == 0 && (resume == Resume::yes || resume == Resume::automatic) && path_exists(file)) {
     try {
       micro = train::read_recipe(file, {}).batch.micro.value.value_or(0);
     } catch (const Error& error) {
-      log.warning("batch.micro: auto does not know the micro-batch of the run so far: {}", error.message());
+      log.warning(unknown, error.message());
     }
+  } else if (world.rank() == 0 && resume == Resume::yes && recipe.determinism == train::Determinism::fast) {
+    log.warning(unknown, file.string() + " is missing");  // the checkpoint is in checkpoint.store
   }
   micro = world.all_max(micro);
   return micro > 0 ? std::optional(micro) : std::nullopt;
@@ -312,7 +315,9 @@ int Runner::plan_and_train(const train::Recipe& recipe, runtime::Runtime& runtim
     set_micro_batch(plan, micro);
     plan.micro_batch_reason = "the most that fits in the memory of every rank";
   }
-  if (recorded && *plan.recipe.batch.micro.value != *recorded && recipe.determinism == train::Determinism::fast) {
+  const bool depends_on_micro = recipe.determinism == train::Determinism::fast &&
+                                (!runtime.device->host_visible() || (recipe.parallel.zero >= 2 && world.size() > 1));
+  if (recorded && *plan.recipe.batch.micro.value != *recorded && depends_on_micro) {
     log.warning("batch.micro: auto is {}, and was {}: from here on losses and gradients may differ by rounding",
                 *plan.recipe.batch.micro.value, *recorded);
   }

@@ -211,9 +211,13 @@ TEST(RowOrders, GiveTheSameBits) {
 TEST(SkinnyGemm, AgreesAtBothAvx512Levels) {
   if (cpu::machine_isa() < cpu::Isa::avx512) return;
   const auto device = cpu::make_device();
-  constexpr int64_t out = 107, tokens = 25;
-  for (const StorageType storage : {StorageType::bf16, StorageType::q8_0, StorageType::q4_0}) {
-    const int64_t in = is_block(storage) ? 65 * 32 : 1013;
+  struct Size {
+    int64_t out, in, tokens;  // in of bf16; rounded up to whole blocks for others
+    int threads;
+  };
+  const auto compare = [&](StorageType storage, const Size& size) {
+    const auto [out, tokens] = std::pair(size.out, size.tokens);
+    const int64_t in = is_block(storage) ? (size.in + 255) / 256 * 256 : size.in;
     const std::vector<std::byte> stored_w = stored(storage, random_values(out * in, 1));
     const std::vector<std::byte> stored_x = stored(StorageType::bf16, random_values(tokens * in, 2));
     Buffer w_memory(*device, stored_w.size()), x_memory(*device, stored_x.size());
@@ -226,7 +230,7 @@ TEST(SkinnyGemm, AgreesAtBothAvx512Levels) {
       ops::Registry registry;
       cpu::register_ops(registry, {.best = isa});
       registry.select_implementation("linear", "dot");
-      ThreadPool pool(2);
+      ThreadPool pool(size.threads);
       Arena scratch;
       ops::Context context{*device, registry, scratch, &pool};
       const auto first_rows = [&](int64_t count) {
@@ -242,7 +246,12 @@ TEST(SkinnyGemm, AgreesAtBothAvx512Levels) {
       }
     }
     for (size_t i = 0; i < of_levels[0].size(); ++i) ASSERT_NEAR(of_levels[0][i], of_levels[1][i], 1e-4) << i;
+  };
+  for (const StorageType storage : {StorageType::bf16, StorageType::q8_0, StorageType::q4_0}) {
+    compare(storage, {107, 1013, 25, 2});
+    compare(storage, {500, 1013, 97, 1});  // slices of 192 rows, of which several are widened or decoded at a time
   }
+  compare(StorageType::q8_0, {200, 8192, 66, 1});  // fewer decoded rows than a slice has
 }
 
 // One token's kernel takes the values of 4-bit blocks from a table, those for more decode them: for every scale that

@@ -21,7 +21,7 @@ struct Form {
 };
 
 // Of simd/pair_gemm.h and simd/fma_gemm.h.
-bool is_pair_engine(std::string_view engine) { return engine == "avx512_bf16" || engine == "avx512_fma"; }
+bool is_bf16_engine(std::string_view engine) { return engine == "avx512_bf16" || engine == "avx512_fma"; }
 
 class MatmulBits : public testing::TestWithParam<std::tuple<const char*, DType, DType>> {
  protected:
@@ -123,7 +123,7 @@ TEST_P(MatmulBits, DoNotDependOnRowsColumnsOrThreads) {
     for (const int64_t k : {64, 577, 4100}) {
       // Our kernels that treat all k alike need no long sums.
       const std::string_view engine = std::get<0>(GetParam());
-      if (k > 1000 && engine != "onednn" && engine != "amx" && !is_pair_engine(engine)) continue;
+      if (k > 1000 && engine != "onednn" && engine != "amx" && !is_bf16_engine(engine)) continue;
       const Operands made = operands(form, rows, columns, k);
       const Tensor &a = made.a, &b = made.b;
       for (const bool accumulate : {false, true}) {
@@ -221,7 +221,7 @@ TEST_P(MatmulBits, DoNotDependOnNeighbours) {
 TEST_P(MatmulBits, OfALargeProductEqualThoseOfItsParts) {
   // Only implementations that split by size.
   const std::string_view engine = std::get<0>(GetParam());
-  if (!present_ || (engine != "amx" && !is_pair_engine(engine))) return;
+  if (!present_ || (engine != "amx" && !is_bf16_engine(engine))) return;
   const size_t element = size_of(std::get<2>(GetParam()));
   ThreadPool two(2);
   constexpr int64_t rows = 2099;
@@ -257,7 +257,7 @@ INSTANTIATE_TEST_SUITE_P(Cpu, MatmulBits, testing::ValuesIn([] {
                                    std::pair(DType::f16, DType::f16)}) {
                                const std::string_view engine = implementation;
                                if (in == DType::f16 && engine == "onednn") continue;  // oneDNN has no f16 kernels
-                               if (in != DType::bf16 && (engine == "amx" || is_pair_engine(engine))) continue;
+                               if (in != DType::bf16 && (engine == "amx" || is_bf16_engine(engine))) continue;
                                all.emplace_back(implementation, in, out);
                              }
                            }

@@ -48,12 +48,13 @@ inline int64_t row_grain(int64_t width) { return std::max<int64_t>(1, element_gr
 
 // Rows of a weight [out, in] per slice of a skinny gemm, a multiple of the rows of a tile. With few tokens, when memory
 // is read as fast as it can be, slices are as long as leaves four for each thread, but at most a mebibyte; with many
-// tokens, whose copies each slice makes (simd/widened_gemm.h), at most 192 rows. Then they are up to half as long where
-// the thread that has most of them has fewer rows.
-inline int64_t weight_row_grain(int64_t out, int64_t in, size_t row_bytes, int64_t tokens, int threads) {
+// tokens whose copies each slice makes (`copies_tokens`, simd/widened_gemm.h), at most 192 rows. Then they are up to
+// half as long where the thread that has most of them has fewer rows.
+inline int64_t weight_row_grain(int64_t out, int64_t in, size_t row_bytes, int64_t tokens, int threads,
+                                bool copies_tokens) {
   constexpr int64_t whole_tiles = 48, many_tokens = 64, many_tokens_rows = 192;
   int64_t wanted = std::max(row_grain(in), (out + 63) / 64);
-  const bool is_long = tokens <= 2 || tokens >= many_tokens;
+  const bool is_long = tokens <= 2 || (copies_tokens && tokens >= many_tokens);
   if (is_long) {
     const int64_t mebibyte = (int64_t{1} << 20) / std::max<int64_t>(1, static_cast<int64_t>(row_bytes));
     const int64_t slices = 4 * static_cast<int64_t>(threads);

@@ -40,7 +40,7 @@ void run_group(ops::Context& context, std::span<const Tensor> y, const Tensor& x
     const auto gemm = of_type<T>(four_bits ? K.q4 : K.q8);
     const int64_t rows = num_rows(weights);
     const int64_t grain =
-        weight_row_grain(rows, first.in, row_bytes(first.storage, first.in), tokens, context.threads->threads());
+        weight_row_grain(rows, first.in, row_bytes(first.storage, first.in), tokens, context.threads->threads(), false);
     context.threads->parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
       for_each_weight(weights, begin, end, [&](size_t i, int64_t lo, int64_t hi) {
         const Weight& weight = weights[i];

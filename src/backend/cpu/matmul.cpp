@@ -276,7 +276,7 @@ void add_gemm(ops::Registry& registry, const char* name) {
 #if defined(INGOT_SIMD_X86)
 // A gemm of bf16 that may have a low-rank term.
 template <GemmSlice S, Declines D, GemmBytes B>
-void add_pair_gemm(ops::Registry& registry, const char* name) {
+void add_bf16_gemm(ops::Registry& registry, const char* name) {
   using avx512::elementwise_kernels;
   constexpr Product product = sliced<S, Cut::longer>;
   add_gemm<product, elementwise_kernels, D>(registry, name);
@@ -286,7 +286,7 @@ void add_pair_gemm(ops::Registry& registry, const char* name) {
       DeviceKind::cpu, name, run_linear_low_rank_backward_input<product, elementwise_kernels>, term_declines<D, B>);
 }
 void add_fma(ops::Registry& registry) {
-  add_pair_gemm<fma_gemm, fma_gemm_declines, fma_gemm_bytes>(registry, "avx512_fma");
+  add_bf16_gemm<fma_gemm, fma_gemm_declines, fma_gemm_bytes>(registry, "avx512_fma");
 }
 #endif
 
@@ -300,7 +300,7 @@ void register_matmul(ops::Registry& registry, Levels levels) {
     // With AMX tiles, two separate gemms are faster.
     if (levels.best >= Isa::amx) ops::add_low_rank_apart(registry, DeviceKind::cpu);
     if (levels.best >= Isa::avx512_fma) add_fma(registry);
-    add_pair_gemm<dot_gemm, dot_gemm_declines, dot_gemm_bytes>(registry, "avx512_bf16");
+    add_bf16_gemm<dot_gemm, dot_gemm_declines, dot_gemm_bytes>(registry, "avx512_bf16");
   }
   // With AVX2, oneDNN's summation order depends on the number of rows.
   if (levels.onednn && levels.best >= Isa::avx512) {

@@ -98,8 +98,8 @@ void run_group(ops::Context& context, std::span<const Tensor> y, const Tensor& x
                ops::LinearGroupAttributes attributes) {
   const Weight& first = weights.front();
   const int64_t rows = num_rows(weights);
-  const int64_t grain =
-      weight_row_grain(rows, first.in, row_bytes(first.storage, first.in), x.shape[0], context.threads->threads());
+  const int64_t grain = weight_row_grain(rows, first.in, row_bytes(first.storage, first.in), x.shape[0],
+                                         context.threads->threads(), K.widened != nullptr && x.dtype == DType::bf16);
   const ThreadPool::Workspace workspace(*context.threads);
   by_type(x.dtype, [&]<class T>() {
     context.threads->parallel_for(0, rows, grain, [&](int64_t begin, int64_t end, int thread) {

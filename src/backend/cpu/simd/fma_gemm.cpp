@@ -192,7 +192,7 @@ void tile(const Result& c, const Partial& partial, const float* a, const float* 
     if (i >= count) continue;
     INGOT_UNROLL
     for (int v = 0; v < vectors; ++v) {
-      if (v * lanes < columns) store_sums(c.at(i, v * lanes), sums[i][v], columns - v * lanes);
+      store_sums(c.at(i, v * lanes), sums[i][v], columns - v * lanes);
     }
   }
 }

@@ -17,8 +17,8 @@ struct GemmShape {
   bool accumulate;
 };
 
-// A second gemm of the same m and n, which is added: low [m, k] b [k, n], bf16. low is dense, k is even; one of b's
-// steps is 1. k is 0 if there is none.
+// A second gemm of the same m and n, which is added: low [m, k] b [k, n], bf16. low is dense, k is even (pairs); one
+// of b's steps is 1. k is 0 if there is none.
 struct LowRankTerm {
   const Bf16* low;
   const Bf16* b;

@@ -10,9 +10,9 @@ namespace ingot::cpu {
 
 struct PairGemmKernels {
   // c [m, n] = a b + term (+ c), as described by `shape`. c is `c_float` if not null, else `c_bf16`. The sum of an
-  // element is one chain over k, and then over the term's k, in fp32, from zero, whatever m and n are; it is rounded,
-  // or added to c and rounded, once. One of the two steps of a is 1, and one of b's. `pack`: pair_gemm_pack(k, term's
-  // k) words, 64-byte aligned. It is a chain of pairs. Null at levels without bf16 dot products.
+  // element is one chain of pairs over k, and then over the term's k, in fp32, from zero, whatever m and n are; it is
+  // rounded, or added to c and rounded, once. One of the two steps of a is 1, and one of b's. `pack`: pair_gemm_pack(k,
+  // term's k) words, 64-byte aligned. Null at levels without bf16 dot products.
   void (*run)(const GemmShape& shape, float* c_float, Bf16* c_bf16, const Bf16* a, const Bf16* b,
               const LowRankTerm& term, uint32_t* pack);
 };
