@@ -114,7 +114,7 @@ bool RecordingDevice::run(const ops::Registry& registry, const ops::testing::OpC
 size_t RecordingDevice::run_op_table(const std::string& ops) {
   const std::regex chosen(ops);
   ops::Registry all;
-  gpu::register_ops(all, DeviceKind::sim);
+  gpu::register_ops(all, kind());
   size_t cases = 0;
   for (const ops::Registry::Listing& listing : all.listings()) {
     if (!std::regex_search(listing.op, chosen)) continue;
