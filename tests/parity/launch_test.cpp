@@ -93,7 +93,7 @@ TEST_P(Launches, ADecodingStepHasFewPerLayer) {
   std::vector<std::string> expected{"embedding_bf16_packed"};
   for (int64_t layer = 0; layer < served.loaded.spec.num_layers(); ++layer)
     expected.insert(expected.end(), of_layer.begin(), of_layer.end());
-  expected.insert(expected.end(), {"rms_norm_bf16_packed", "gemm_nt_64", "sample"});  // the head is row-invariant
+  expected.insert(expected.end(), {"rms_norm_bf16_packed", "skinny_gemm_bf16_bf16", "sample"});  // norm, head, sample
   EXPECT_EQ(kernels, expected);
 }
 
