@@ -126,10 +126,10 @@ TEST_P(EngineRanksTest, RequestsEndWhenARankFails) {
         EXPECT_EQ(link.receive().message, EngineMessage::batch);
         throw Error(ErrorKind::resource, "no memory");
       }
+      Guarded<std::vector<Output>> outputs;  // outlives the service, whose thread notifies it
       Service service(
           std::make_unique<Engine>(part.device, part.registry, part.threads, *part.model, settings(2, 16, 4), group),
           8);
-      Guarded<std::vector<Output>> outputs;
       service.submit({request(small_.prompt(1, 5), 4)}, [&](const Output& output) {
         outputs.lock()->push_back(output);
         outputs.notify_all();
