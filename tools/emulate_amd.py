@@ -166,7 +166,7 @@ def run_kernel(emulator, launch, launches, code):
         if kind not in ("f32", "bf16", "f16", "scratch"):
             return {"same": False, "error": float("inf"), "within": False}
         error = difference(numpy, wanted, found, kind)
-        if kind == "scratch" and error > tolerance:  # it may have bf16, whose tolerance that of another region tells
+        if kind == "scratch" and error > tolerance:  # it may have bf16: the tolerance of another region of them
             error = difference(numpy, wanted, found, "bf16")
             tolerance = max([of for _, _, other, of in launch["regions"] if other == "bf16"], default=0.0)
         worst, within = max(worst, error), within and error <= tolerance
