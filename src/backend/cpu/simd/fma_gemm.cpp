@@ -158,13 +158,7 @@ template <int rows, int vectors, bool along_k>
 void tile(const Result& c, const Partial& partial, const float* a, const float* b, int64_t k, int64_t count,
           int64_t columns) {
   Floats sums[rows][vectors];
-  INGOT_UNROLL
-  for (int i = 0; i < rows; ++i) {
-    INGOT_UNROLL
-    for (int v = 0; v < vectors; ++v) {
-      sums[i][v] = partial.begins ? Floats{} : load(partial.data + i * partial.row + v * lanes, AllLanes{});
-    }
-  }
+  begin_sums(sums, partial);
   if (partial.ends) prefetch_result<rows, vectors>(c);
   for (int64_t p = 0; p < k; ++p) {
     Floats right[vectors];

@@ -29,6 +29,18 @@ struct Partial {
   Partial at(int64_t i, int64_t j) const { return {data == nullptr ? nullptr : data + i * row + j, row, begins, ends}; }
 };
 
+// The sums of a tile before a part of k: zeros, or those of the part before.
+template <int rows, int vectors>
+INGOT_INLINE void begin_sums(Floats (&sums)[rows][vectors], const Partial& partial) {
+  INGOT_UNROLL
+  for (int i = 0; i < rows; ++i) {
+    INGOT_UNROLL
+    for (int v = 0; v < vectors; ++v) {
+      sums[i][v] = partial.begins ? Floats{} : load(partial.data + i * partial.row + v * lanes, AllLanes{});
+    }
+  }
+}
+
 // Prefetches the lines of rows x vectors elements, which are stored (and perhaps added to) after many products: the
 // store would wait for them. Past the last column it asks for lines that are not needed.
 template <int rows, int vectors, class C>

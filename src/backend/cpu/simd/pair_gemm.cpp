@@ -163,13 +163,7 @@ template <int rows, int vectors>
 void tile(const Result& c, const Partial& partial, const TileOperands& product, const TileOperands& term,
           int64_t columns) {
   Floats sums[rows][vectors];
-  INGOT_UNROLL
-  for (int i = 0; i < rows; ++i) {
-    INGOT_UNROLL
-    for (int v = 0; v < vectors; ++v) {
-      sums[i][v] = partial.begins ? Floats{} : load(partial.data + i * partial.row + v * lanes, AllLanes{});
-    }
-  }
+  begin_sums(sums, partial);
   if (partial.ends) prefetch_result<rows, vectors>(c);
   add_products(sums, product);
   if (term.pairs > 0) add_products(sums, term);
