@@ -37,6 +37,16 @@ GPU_FN void clear_unless(MmaAccumulator& sums, Keep keep) {
   }
 }
 
+// values[i] = from[mma_column(i)].
+[[maybe_unused]] GPU_FN void load_by_column(float (&values)[MmaAccumulator::count], const float* from) {
+  GPU_UNROLL
+  for (int i = 0; i < MmaAccumulator::count; i += mma_neighbours) {
+    const auto pack = load_pack<float, mma_neighbours>(from + mma_column(i));
+    GPU_UNROLL
+    for (int j = 0; j < mma_neighbours; ++j) values[i + j] = pack.at[j];
+  }
+}
+
 template <int D>
 GPU_FN void query_gradient(const FlashArgs& args) {
   constexpr int block_rows = sm90_dq_shape().rows();
@@ -230,8 +240,8 @@ GPU_FN void key_gradient(const FlashArgs& args) {
     warpgroup_multiply_nt(scores, k_tile, group_row, q_tile(stage));
     warpgroup_multiply_nt(dweights, v_tile, group_row, dout_tile(stage));
 
-    const float* const lse = statistics + stage * 2 * queries;
-    const float* const delta = lse + queries;
+    const float* const all_lse = statistics + stage * 2 * queries;
+    const float* const all_delta = all_lse + queries;
     const float slope = alibi_slope(a.score, head);
     const bool unmasked = all_attend(q0, q0 + queries - 1, first, first + 15, window);
     warpgroup_wait<1>(scores);
@@ -239,15 +249,15 @@ GPU_FN void key_gradient(const FlashArgs& args) {
       GPU_UNROLL
       for (int n = 0; n < queries / 16; ++n) {
         MmaAccumulator part;
+        float lse[MmaAccumulator::count];
+        load_by_column(lse, all_lse + n * 16);
         GPU_UNROLL
         for (int i = 0; i < MmaAccumulator::count; ++i) {
-          const int column = n * 16 + mma_column(i);
-          part.at[i] = gradient_of<plain>(exponents, scores[n].at[i], 0.0F, lse[column], 0.0F, slope,
-                                          first + mma_row(i) - (q0 + column))
-                           .weight;
+          const int distance = first + mma_row(i) - (q0 + n * 16 + mma_column(i));
+          part.at[i] = gradient_of<plain>(exponents, scores[n].at[i], 0.0F, lse[i], 0.0F, slope, distance).weight;
         }
         if (!unmasked) {
-          clear_unless(part, [&](int row, int c) { return attends(q0 + n * 16 + c, first + row, window); });
+          clear_unless(part, [&](int row, int column) { return attends(q0 + n * 16 + column, first + row, window); });
         }
         weights[n] = operand_of<Bf16>(&part);
         if constexpr (plain) scores[n] = part;
@@ -259,20 +269,23 @@ GPU_FN void key_gradient(const FlashArgs& args) {
     with_plain(exponents, [&]<bool plain>() {
       GPU_UNROLL
       for (int n = 0; n < queries / 16; ++n) {
+        float lse[MmaAccumulator::count], delta[MmaAccumulator::count];
+        if constexpr (!plain) load_by_column(lse, all_lse + n * 16);
+        load_by_column(delta, all_delta + n * 16);
         GPU_UNROLL
         for (int i = 0; i < MmaAccumulator::count; ++i) {
-          const int column = n * 16 + mma_column(i);
-          float& dweight = dweights[n].at[i];
+          const float dweight = dweights[n].at[i];
           if constexpr (plain) {
-            dweight = scores[n].at[i] * (dweight - delta[column]);
+            dweights[n].at[i] = scores[n].at[i] * (dweight - delta[i]);
           } else {
-            dweight = gradient_of<false>(exponents, scores[n].at[i], dweight, lse[column], delta[column], slope,
-                                         first + mma_row(i) - (q0 + column))
-                          .dscore;
+            const int distance = first + mma_row(i) - (q0 + n * 16 + mma_column(i));
+            dweights[n].at[i] =
+                gradient_of<false>(exponents, scores[n].at[i], dweight, lse[i], delta[i], slope, distance).dscore;
           }
         }
         if (!unmasked) {
-          clear_unless(dweights[n], [&](int row, int c) { return attends(q0 + n * 16 + c, first + row, window); });
+          clear_unless(dweights[n],
+                       [&](int row, int column) { return attends(q0 + n * 16 + column, first + row, window); });
         }
         dscores[n] = operand_of<Bf16>(dweights + n);
       }
