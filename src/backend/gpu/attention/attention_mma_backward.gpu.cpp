@@ -53,6 +53,7 @@ GPU_FN void query_gradient(const FlashArgs& args) {
   constexpr int block_rows = shape.rows();
   constexpr int keys = shape.inner;
   constexpr bool in_registers = warp_width == 64 || fit_in_registers<D, tiles, 2, 64>;
+  constexpr bool rolled = wide && D == 256;  // dq takes half of a lane's registers
   const PackedAttentionArgs& a = args.packed;
   const BlockTokens tokens = query_block(a, block_rows);
   if (!tokens.has_query(block_rows)) return;
@@ -101,8 +102,8 @@ GPU_FN void query_gradient(const FlashArgs& args) {
       const bool unmasked = all_attend(last_common, first + tiles * 16 - 1, k0 + j, k0 + j + mma_k - 1, window);
       MmaAccumulator products[tiles][operand_tiles] = {};
       MmaAccumulator dweights[tiles][operand_tiles] = {};
-      multiply(products, q, stages.left(stage), j);
-      multiply(dweights, dout, stages.right(stage), j);
+      multiply<rolled>(products, q, stages.left(stage), j);
+      multiply<rolled>(dweights, dout, stages.right(stage), j);
       with_plain(exponents, [&]<bool plain>() {
         GPU_UNROLL
         for (int r = 0; r < tiles; ++r) {
