@@ -31,6 +31,7 @@ models::PassShape pass_shape(const EngineSettings& settings, int threads, bool h
   shape.decoded = settings.decoded;
   shape.int8_activations = settings.int8_activations;
   shape.threads = threads;
+  shape.cached = true;
   shape.lora_batch = true;
   shape.host_visible = host_visible;
   return shape;

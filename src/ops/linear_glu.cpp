@@ -9,10 +9,18 @@ namespace ingot::ops {
 
 namespace {
 
-void run_apart(Context& context, const Tensor& y, const Tensor& x, const GatedLinears& layers,
-               LinearGluAttributes attributes) {
+void run_grouped(Context& context, const Tensor& y, const Tensor& x, const GatedLinears& layers,
+                 LinearGluAttributes attributes) {
   const Weight weights[] = {layers.gate, layers.up};
   linear_group(context, layers.tensors(), x, weights, attributes.group);
+  glu(context, y, layers.gate_memory, layers.up_memory, attributes.activation);
+}
+
+void run_apart(Context& context, const Tensor& y, const Tensor& x, const GatedLinears& layers,
+               LinearGluAttributes attributes) {
+  const auto run = attributes.group.int8_activations ? linear_int8 : linear;
+  run(context, layers.gate_memory, x, layers.gate, attributes.group.linear);
+  run(context, layers.up_memory, x, layers.up, attributes.group.linear);
   glu(context, y, layers.gate_memory, layers.up_memory, attributes.activation);
 }
 
@@ -45,6 +53,10 @@ OpWork LinearGlu::work(const Tensor& y, const Tensor& x, const GatedLinears& lay
   }
   work.gemm = {x.shape[0], 2 * layers.gate.out, x.shape[1]};
   return work;
+}
+
+void add_linear_glu_grouped(Registry& registry, DeviceKind kind) {
+  registry.add<LinearGlu>(kind, "grouped", run_grouped);
 }
 
 void add_linear_glu_apart(Registry& registry, DeviceKind kind) { registry.add<LinearGlu>(kind, "apart", run_apart); }

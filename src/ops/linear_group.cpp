@@ -1,7 +1,10 @@
 #include "ops/linear_group.h"
 
+#include <array>
+
 #include "base/error.h"
 #include "ops/check.h"
+#include "ops/columns.h"
 #include "ops/linear_int8.h"
 #include "ops/registry.h"
 
@@ -13,6 +16,37 @@ void run_apart(Context& context, std::span<const Tensor> y, const Tensor& x, std
                LinearGroupAttributes attributes) {
   const auto run = attributes.int8_activations ? linear_int8 : linear;
   for (size_t i = 0; i < weights.size(); ++i) run(context, y[i], x, weights[i], attributes.linear);
+}
+
+bool declines_joined(const Context&, std::span<const Tensor> y, const Tensor& x, std::span<const Weight> weights,
+                     LinearGroupAttributes attributes, Refusal refuse) {
+  if (weights.size() < 2 || weights.size() > max_column_parts) return refuse("joins two or three layers");
+  if (attributes.int8_activations) return refuse("does not round activations to int8");
+  if (attributes.linear.accumulate) return refuse("adds to nothing");
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const Weight& weight = weights[i];
+    if (!is_plain(weight.storage) || weight.tensor().dtype != x.dtype) return refuse("has weights of x's type");
+    if (weight.out == 0) return refuse("has no empty layers");
+    if (y[i].dtype != y[0].dtype) return refuse("has one type of results");
+    if (i > 0 && weight.data != weights[i - 1].slice(weights[i - 1].out, weights[i - 1].out).data)
+      return refuse("needs weights one after the other in memory");
+  }
+  return false;
+}
+
+void run_joined(Context& context, std::span<const Tensor> y, const Tensor& x, std::span<const Weight> weights,
+                LinearGroupAttributes attributes) {
+  Weight all = weights.front();
+  all.out = 0;
+  std::array<ColumnsAttributes, max_column_parts> parts;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    parts[i] = {.width = weights[i].out, .offset = all.out};
+    all.out += weights[i].out;
+  }
+  const Arena::Scope scope(context.scratch);
+  const Tensor joined = context.scratch.allocate(y[0].dtype, Shape{x.shape[0], all.out});
+  linear(context, joined, x, all, attributes.linear);
+  gather_columns(context, y, joined, std::span(parts).first(weights.size()));
 }
 
 }  // namespace
@@ -42,6 +76,10 @@ OpWork LinearGroup::work(std::span<const Tensor> y, const Tensor& x, std::span<c
   }
   work.gemm = {x.shape[0], out, x.shape[1]};
   return work;
+}
+
+void add_linear_group_joined(Registry& registry, DeviceKind kind) {
+  registry.add<LinearGroup>(kind, "joined", run_joined, declines_joined);
 }
 
 void add_linear_group_apart(Registry& registry, DeviceKind kind) {

@@ -1,5 +1,6 @@
 // Linear layers with the same input, such as the projections to queries, keys and values, in one op. On CPUs the
-// threads are woken once, and the input is rounded to 8 bits once; on GPUs few tokens take one launch.
+// threads are woken once, and the input is rounded to 8 bits once; on GPUs few tokens take one launch, and more of them
+// one gemm where the weights lie in memory one after the other.
 #pragma once
 
 #include <span>
@@ -17,8 +18,9 @@ struct LinearGroupAttributes {
 };
 
 // y[i] [T, out i] = x [T, in] W[i]^T for each of at least one weight (added with `linear.accumulate`), with the same
-// bits as `linear` or `linear_int8` for each. Scratch: the largest of theirs. Errors: as theirs; internal for different
-// numbers of results and weights.
+// bits as `linear` or `linear_int8` for each; with another Invariance than `slices` a vendor's library may sum in
+// another order than for each. Scratch: the largest of theirs, or ops/linear_group_bytes.h if that is more. Errors: as
+// theirs; internal for different numbers of results and weights.
 void linear_group(Context& context, std::span<const Tensor> y, const Tensor& x, std::span<const Weight> weights,
                   LinearGroupAttributes attributes);
 
@@ -29,6 +31,10 @@ struct LinearGroup {
   static OpWork work(std::span<const Tensor> y, const Tensor& x, std::span<const Weight> weights,
                      LinearGroupAttributes attributes);
 };
+
+// Registers the implementation "joined" for any kind of device: one gemm, whose result gather_columns divides. It
+// accepts two or three weights of x's type that lie in memory one after the other, without gaps.
+void add_linear_group_joined(Registry& registry, DeviceKind kind);
 
 // Registers the implementation "apart" for any kind of device: one op after the other. It declines no call, so a
 // backend registers its own implementations before it.

@@ -5,6 +5,7 @@
 
 #include "backend/gpu/ops.h"
 #include "base/error.h"
+#include "ops/linear_group.h"
 #include "ops/matmul.h"
 #include "ops/registry.h"
 #include "ops/rms_norm.h"
@@ -79,6 +80,26 @@ TEST_F(DryGpuTest, BytesOfAKernelAreThoseOfItsOperands) {
   EXPECT_EQ(rows[0].op, "rms_norm");
   EXPECT_EQ(rows[0].bytes, 2 * 8 * 64 * 2 + 64 * 4);
   EXPECT_EQ(rows[0].flops, 0);
+}
+
+// q, k and v of Llama 3.1 8B for 256 sequences.
+TEST_F(DryGpuTest, LayersWithOneInputAreOneGemmAndACopy) {
+  const Tensor x = tensor(DType::bf16, {256, 4096});
+  std::vector<Tensor> y;
+  std::vector<Weight> weights;
+  for (const int64_t out : {4096, 1024, 1024}) {
+    y.push_back(tensor(DType::bf16, {256, out}));
+    weights.push_back({StorageType::bf16, nullptr, out, 4096, &gpu_});
+  }
+  for (Weight& weight : weights) weight.data = tensor(DType::bf16, {weight.out, weight.in}).data;
+  const std::vector<BudgetRow> rows =
+      recorded([&](ops::Context& context) { ops::linear_group(context, y, x, weights, {}); });
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].op, "gather_columns");
+  EXPECT_EQ(rows[0].shape, "256x3");
+  EXPECT_EQ(rows[0].bytes, 2.0 * 256 * 6144 * 2);
+  EXPECT_EQ(rows[1].op, "linear");
+  EXPECT_EQ(rows[1].shape, "256x6144x4096");
 }
 
 TEST_F(DryGpuTest, RefusesMoreThanItsMemory) {

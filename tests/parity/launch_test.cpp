@@ -97,6 +97,35 @@ TEST_P(Launches, ADecodingStepHasFewPerLayer) {
   EXPECT_EQ(kernels, expected);
 }
 
+// Prompts of more tokens than the kernels for few tokens take: q, k and v of a layer are one gemm, with biases too, and
+// also where their weights are not one matrix in the files.
+TEST_P(Launches, QueriesKeysAndValuesOfAPromptAreOneGemm) {
+  for (const char* model : {"llama/a", "qwen2/a", "gpt2/a"}) {
+    const Served served = serve(machine_, model, DType::bf16);
+    infer::EngineSettings settings;
+    settings.context = 24;
+    settings.page_tokens = 4;
+    infer::Engine engine(*machine_.device, machine_.registry, machine_.threads, *served.model, settings);
+    infer::Request request;
+    for (int32_t id = 1; id <= 20; ++id) request.prompt.push_back(id);
+    request.max_tokens = 1;
+    engine.submit(std::move(request));
+    std::vector<std::string> kernels;
+    device_->kernels = &kernels;
+    engine.step();
+    device_->kernels = nullptr;
+    int64_t divided = 0, gemms = 0;
+    for (const std::string& kernel : kernels) {
+      divided += kernel.starts_with("columns_") ? 1 : 0;
+      gemms += kernel.starts_with("gemm_") ? 1 : 0;
+    }
+    const spec::ModelSpec& spec = served.loaded.spec;
+    const int64_t mlp_gemms = spec::dense_of(spec.layers.front().mlp).gated ? 3 : 2;
+    EXPECT_EQ(divided, spec.num_layers()) << model;
+    EXPECT_EQ(gemms, spec.num_layers() * (2 + mlp_gemms)) << model;  // q, k and v; o; those of the MLP
+  }
+}
+
 // Launches of several ops have the bits of one for each op.
 TEST_P(Launches, OpsInOneLaunchHaveTheBitsOfTheirOwn) {
   for (const char* model : {"llama/a", "qwen3/a", "gemma2/a"}) {

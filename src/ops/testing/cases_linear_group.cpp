@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ops/linear_group.h"
+#include "ops/linear_group_bytes.h"
 #include "ops/linear_int8_bytes.h"
 #include "ops/matmul_bytes.h"
 #include "ops/testing/linear_types.h"
@@ -66,7 +67,9 @@ OpCase group_case(DType result, DType given, const std::vector<Layer>& layers, i
     size_t bytes = linear_int8_bytes(tokens, in);
     for (const Layer& layer : layers)
       bytes = std::max(bytes, linear_bytes(tokens, layer.out, in, size_of(given), true, host_visible));
-    return bytes;
+    int64_t out = 0;
+    for (const Layer& layer : layers) out += layer.out;
+    return std::max(bytes, linear_group_bytes(tokens, out, size_of(result), host_visible));
   };
   for (const auto& [out, storage] : layers) {
     c.flops += 2.0 * static_cast<double>(tokens * out * in);
