@@ -15,6 +15,9 @@ int64_t decoded_rows(int64_t out, int64_t in, bool host_visible);
 // bytes per element.
 size_t linear_bytes(int64_t tokens, int64_t out, int64_t in, size_t activation_bytes, bool decoded, bool host_visible);
 
+// The columns of a matrix of `columns` with padding (ops/matmul.h).
+constexpr int64_t padded_columns(int64_t columns) { return (columns + 7) / 8 * 8; }
+
 // What a GPU has besides as workspace of its vendor's gemm library, once for all that runs on it (GpuDevice::
 // library_workspace). Gemms with Invariance::none use it. NVIDIA recommends 32 MiB for Hopper (cuBLAS documentation,
 // cublasSetWorkspace).
