@@ -41,8 +41,9 @@ TEST_F(DryGpuTest, ALibrarysGemmHasItsOwnFlopsAndBytes) {
   const std::vector<BudgetRow> rows = recorded([&](ops::Context& context) {
     ops::linear(context, y, x, weight, {});
     ops::linear(context, y, x, weight, {.accumulate = true});
+    ops::linear(context, y, x, weight, {.accumulate = true, .invariance = ops::Invariance::none});
   });
-  ASSERT_EQ(rows.size(), 2U);
+  ASSERT_EQ(rows.size(), 3U);
   EXPECT_EQ(rows[0].op, "linear");
   EXPECT_EQ(rows[0].kernel, "cuBLASLt bf16 bf16 NT");
   EXPECT_EQ(rows[0].shape, "4096x14336x4096");
@@ -50,6 +51,7 @@ TEST_F(DryGpuTest, ALibrarysGemmHasItsOwnFlopsAndBytes) {
   EXPECT_EQ(rows[0].bytes, 2.0 * (4096 * 14336 + 4096 * 4096 + 14336 * 4096));
   EXPECT_EQ(rows[1].kernel, "cuBLASLt bf16 bf16 NT +=");
   EXPECT_EQ(rows[1].bytes - rows[0].bytes, 2.0 * 4096 * 14336);
+  EXPECT_EQ(rows[2].kernel, "cuBLASLt bf16 bf16 NT += split-k");
 }
 
 // A row of 50,257 elements of 2 bytes is not aligned to 16 bytes, so our own kernels compute it.
