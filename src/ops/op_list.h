@@ -25,7 +25,7 @@
   NOUN(linear_group) OP(LinearGroup)                                                                                    \
   NOUN(linear_int8) OP(LinearInt8)                                                                                      \
   NOUN(lora) OP(Lora) OP(GroupedLora)                                                                                   \
-  NOUN(matmul) OP(Matmul) OP(Linear) OP(LinearBackwardInput) OP(Dequantize)                                             \
+  NOUN(matmul) OP(Matmul) OP(Linear) OP(LinearBackwardInput) OP(Dequantize) OP(LinearBias)                              \
                OP(LinearLowRank) OP(LinearLowRankBackwardInput)                                                         \
   NOUN(moe) OP(MoeRoute) OP(MoeRouteBackward) OP(MoeGroup) OP(GatherRows) OP(CombineRows) OP(CombineRowsBackward)       \
   NOUN(momentum) OP(Sgd) OP(Lion)                                                                                       \

@@ -5,6 +5,7 @@
 
 #include "backend/gpu/ops.h"
 #include "base/error.h"
+#include "ops/linear_bias.h"
 #include "ops/linear_group.h"
 #include "ops/matmul.h"
 #include "ops/registry.h"
@@ -52,6 +53,18 @@ TEST_F(DryGpuTest, ALibrarysGemmHasItsOwnFlopsAndBytes) {
   EXPECT_EQ(rows[1].kernel, "cuBLASLt bf16 bf16 NT +=");
   EXPECT_EQ(rows[1].bytes - rows[0].bytes, 2.0 * 4096 * 14336);
   EXPECT_EQ(rows[2].kernel, "cuBLASLt bf16 bf16 NT += split-k");
+}
+
+TEST_F(DryGpuTest, ALibraryAddsTheBias) {
+  const Tensor y = tensor(DType::bf16, {64, 48}), x = tensor(DType::bf16, {64, 32}), bias = tensor(DType::f32, {48});
+  const Weight weight{StorageType::bf16, tensor(DType::bf16, {48, 32}).data, 48, 32, &gpu_};
+  const std::vector<BudgetRow> rows =
+      recorded([&](ops::Context& context) { ops::linear_bias(context, y, x, weight, bias, {}); });
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].op, "linear_bias");
+  EXPECT_EQ(rows[0].kernel, "cuBLASLt bf16 bf16 NT bias");
+  EXPECT_EQ(rows[0].bytes, 2.0 * (64 * 48 + 64 * 32 + 48 * 32 + 48));
+  EXPECT_EQ(rows[1].op, "scale");  // to bf16
 }
 
 // A row of 50,257 elements of 2 bytes is not aligned to 16 bytes, so our own kernels compute it.
