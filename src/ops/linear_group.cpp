@@ -24,29 +24,24 @@ bool declines_joined(const Context&, std::span<const Tensor> y, const Tensor& x,
   if (attributes.int8_activations) return refuse("does not round activations to int8");
   if (attributes.linear.accumulate) return refuse("adds to nothing");
   for (size_t i = 0; i < weights.size(); ++i) {
-    const Weight& weight = weights[i];
-    if (!is_plain(weight.storage) || weight.tensor().dtype != x.dtype) return refuse("has weights of x's type");
-    if (weight.out == 0) return refuse("has no empty layers");
+    if (weights[i].out == 0) return refuse("has no empty layers");
     if (y[i].dtype != y[0].dtype) return refuse("has one type of results");
-    if (i > 0 && weight.data != weights[i - 1].slice(weights[i - 1].out, weights[i - 1].out).data)
-      return refuse("needs weights one after the other in memory");
   }
-  return false;
+  return declines_joining(x, weights, refuse);
 }
 
 void run_joined(Context& context, std::span<const Tensor> y, const Tensor& x, std::span<const Weight> weights,
                 LinearGroupAttributes attributes) {
-  Weight all = weights.front();
-  all.out = 0;
   std::array<ColumnsAttributes, max_column_parts> parts;
+  int64_t columns = 0;
   for (size_t i = 0; i < weights.size(); ++i) {
-    parts[i] = {.width = weights[i].out, .offset = all.out};
-    all.out += weights[i].out;
+    parts[i] = {.width = weights[i].out, .offset = columns};
+    columns += weights[i].out;
   }
   const Arena::Scope scope(context.scratch);
-  const Tensor joined = context.scratch.allocate(y[0].dtype, Shape{x.shape[0], all.out});
-  linear(context, joined, x, all, attributes.linear);
-  gather_columns(context, y, joined, std::span(parts).first(weights.size()));
+  const Tensor all = context.scratch.allocate(y[0].dtype, Shape{x.shape[0], columns});
+  linear(context, all, x, joined(weights), attributes.linear);
+  gather_columns(context, y, all, std::span(parts).first(weights.size()));
 }
 
 }  // namespace
@@ -76,6 +71,22 @@ OpWork LinearGroup::work(std::span<const Tensor> y, const Tensor& x, std::span<c
   }
   work.gemm = {x.shape[0], out, x.shape[1]};
   return work;
+}
+
+bool declines_joining(const Tensor& x, std::span<const Weight> weights, Refusal refuse) {
+  const void* end = weights.front().data;
+  for (const Weight& weight : weights) {
+    if (!is_plain(weight.storage) || weight.tensor().dtype != x.dtype) return refuse("has weights of x's type");
+    if (weight.data != end) return refuse("needs weights one after the other in memory");
+    end = weight.slice(weight.out, weight.out).data;
+  }
+  return false;
+}
+
+Weight joined(std::span<const Weight> weights) {
+  Weight all = weights.front();
+  for (const Weight& weight : weights.subspan(1)) all.out += weight.out;
+  return all;
 }
 
 void add_linear_group_joined(Registry& registry, DeviceKind kind) {

@@ -7,6 +7,7 @@
 
 #include "ops/context.h"
 #include "ops/matmul.h"
+#include "ops/refusal.h"
 
 namespace ingot::ops {
 
@@ -32,8 +33,14 @@ struct LinearGroup {
                      LinearGroupAttributes attributes);
 };
 
+// Why one gemm cannot compute the layers of all these weights, as `refuse` says it: they must be of x's type and lie in
+// memory one after the other, without gaps.
+bool declines_joining(const Tensor& x, std::span<const Weight> weights, Refusal refuse);
+// Those weights as one, with the outputs of all.
+Weight joined(std::span<const Weight> weights);
+
 // Registers the implementation "joined" for any kind of device: one gemm, whose result gather_columns divides. It
-// accepts two or three weights of x's type that lie in memory one after the other, without gaps.
+// accepts two or three weights, as declines_joining does.
 void add_linear_group_joined(Registry& registry, DeviceKind kind);
 
 // Registers the implementation "apart" for any kind of device: one op after the other. It declines no call, so a
