@@ -52,6 +52,8 @@ SM90_BACKWARD = {64: 0.37, 128: 0.53}
 OWN_TILES = {"sm": 0.45, "gf": 0.35}
 BACKWARD_PRODUCTS = 7 / 5  # our backward pass recomputes scores and dP (2026-11-22-gpu-attention-analysis.md)
 LAUNCH = 4.2e-6  # seconds
+WORKSPACE = 32 << 20  # bytes: ops::matmul_library_bytes
+PIECE = 1024  # the shortest part of a sum that a library takes by itself (assumed)
 # A unit draws up to this multiple of its share of the memory's rate (assumed).
 UNIT_SHARE = 2
 RATES = f"""\
@@ -80,11 +82,20 @@ def traffic_seconds(gpu, size, blocks):
     return size / (gpu.copy * min(1.0, UNIT_SHARE * blocks / gpu.units))
 
 
-def gemm_seconds(gpu, m, n, k, rate, size):
-    """A library's gemm, in tiles of up to 128 x 128: with fewer tiles than units only these compute."""
-    tiles = math.ceil(m / 128) * math.ceil(n / 128)
+def gemm_seconds(gpu, m, n, k, rate, size, pieces=1):
+    """A library's gemm, in tiles of up to 128 x 128: with fewer tiles than units only these compute. With `pieces` each tile is
+    computed in as many parts of k, whose fp32 sums another launch adds."""
+    tiles = math.ceil(m / 128) * math.ceil(n / 128) * pieces
     padded = math.ceil(m / 64) * 64 * math.ceil(n / 64) * 64 * k * 2
-    return max(padded / (rate * min(1.0, tiles / gpu.units)), traffic_seconds(gpu, size, tiles))
+    sums = 4 * m * n * pieces if pieces > 1 else 0
+    time = max(padded / (rate * min(1.0, tiles / gpu.units)), traffic_seconds(gpu, size + sums, tiles))
+    return time + (sums / gpu.copy + LAUNCH if sums else 0)
+
+
+def best_gemm_seconds(gpu, m, n, k, rate, size):
+    """With the best number of pieces, of which each has at least PIECE of k and whose sums fit in the library's workspace."""
+    most = max(1, min(k // PIECE, WORKSPACE // (4 * m * n)))
+    return min(gemm_seconds(gpu, m, n, k, rate, size, pieces) for pieces in range(1, most + 1))
 
 
 # --- The budgets
@@ -159,7 +170,8 @@ def seconds(job, row, code, fast=False):
         rate = gpu.fp8 if types[1] == "fp8" else (fast and gpu.fastest) or gpu.bf16
         if types[1] == "f32":
             rate = gpu.peak / 16  # ordinary cores (H200: 67 TFLOP/s)
-        return n * (gemm_seconds(gpu, *map(int, row.shape.split("x")), rate, row.bytes / n) + LAUNCH)
+        gemm = best_gemm_seconds if row.kernel.endswith(" split-k") else gemm_seconds
+        return n * (gemm(gpu, *map(int, row.shape.split("x")), rate, row.bytes / n) + LAUNCH)
     if row.kernel == "cuDNN attention":
         return row.flops / ATTENTION[int(row.shape.split("x")[2])][0] + n * LAUNCH
     traffic = traffic_seconds(gpu, row.bytes, row.blocks() if row.threads else gpu.units)
@@ -492,7 +504,10 @@ def report(jobs, code):
         "## The model",
         "",
         "A launch takes the longer one of its arithmetic and its traffic, and 4.2 us. Bytes are those of each operand once. A library's gemm",
-        "works in tiles of at most 128 x 128; with fewer tiles than multiprocessors only these compute. A kernel with fewer blocks than",
+        "works in tiles of at most 128 x 128; with fewer tiles than multiprocessors only these compute, unless its sums may be taken in",
+        f"pieces (`split-k`). Then it takes the best number of pieces, each at least {PIECE} of k; their fp32 sums are written, and read by one more",
+        "launch, as cuBLAS documents for CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, the only scheme that our binding accepts. That the library",
+        "chooses so is assumed; `ingot devices --products` shows what it chooses. A kernel with fewer blocks than",
         "multiprocessors gets twice their share of the memory's rate. Tiles of our gemms take whole waves of the blocks that fit at once.",
         "Launches follow one another; the host is never late (graphs, or steps in flight). Clocks do not fall but where the fitted rate has it.",
         "",
@@ -562,6 +577,11 @@ def self_test():
     assert gemm_seconds(gpu, 12800, 1280, 4096, 100 * T, 0) == 2 * 12800 * 1280 * 4096 / (100 * T)
     assert gemm_seconds(gpu, 128, 128, 4096, 100 * T, 0) == 2 * 128 * 128 * 4096 / T, "one tile, one unit"
     assert gemm_seconds(gpu, 12800, 1, 64, 100 * T, 0) == gemm_seconds(gpu, 12800, 64, 64, 100 * T, 0)
+    two = gemm_seconds(gpu, 1280, 640, 65536, 100 * T, 0, 2)  # 50 tiles
+    assert abs(two - (2 * 1280 * 640 * 65536 / (100 * T) + 2 * 4 * 1280 * 640 / T + LAUNCH)) < 1e-12
+    assert best_gemm_seconds(gpu, 1280, 640, 65536, 100 * T, 0) == two
+    assert best_gemm_seconds(gpu, 1280, 640, 1024, 100 * T, 0) == gemm_seconds(gpu, 1280, 640, 1024, 100 * T, 0), "too short"
+    assert best_gemm_seconds(gpu, 5120, 2560, 65536, 100 * T, 0) == gemm_seconds(gpu, 5120, 2560, 65536, 100 * T, 0), "filled"
     text = "# t\nop\tkernel\njob\tj\tH200\tsm_90\t8\t9\nadd\tk\t264x2\t256\t0\t3\t300\t0\n-\tcopy to host\t-\t0\t0\t1\t4\t0\n"
     (job,) = read_budgets(text)
     assert (job.name, job.tokens, len(job.rows), job.rows[0].blocks()) == ("j", 8, 2, 528)

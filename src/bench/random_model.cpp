@@ -49,10 +49,18 @@ WeightSet random_model(Device& device, const spec::ModelSpec& model, const check
   for (const spec::ParamSpec& p : table) most = std::max(most, p.elements());
   std::optional<runtime::RandomPool> random;
   if (scale != 0) random.emplace(seed, most);
+  std::vector<void*> memory(table.size());
+  for (const bool matrices : {true, false}) {  // matrices first, as checkpoint::load_model
+    for (size_t i = 0; i < table.size(); ++i) {
+      if ((table[i].shape.size() == 2) == matrices)
+        memory[i] = arena->allocate_bytes(rows_of(table[i], storage).bytes());
+    }
+  }
   WeightSet weights;
-  for (const spec::ParamSpec& p : table) {
+  for (size_t i = 0; i < table.size(); ++i) {
+    const spec::ParamSpec& p = table[i];
     const Rows rows = rows_of(p, storage);
-    void* data = arena->allocate_bytes(rows.bytes());
+    void* data = memory[i];
     Parameter parameter;
     if (p.shape.size() == 2) {
       parameter.matrix = Weight{rows.storage, data, rows.rows, rows.in, &device};

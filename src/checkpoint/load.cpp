@@ -435,9 +435,13 @@ LoadedModel load_model(const ModelSource& source, const LoadOptions& options) {
     run_transfers(transfers, options);
   } else if (plan.sizes.copied > 0) {
     const auto arena = std::make_shared<Arena>(options.device, plan.sizes.copied, "weights of " + source.name);
-    for (Transfer& transfer : transfers) {
-      if (transfer.mapped) continue;
-      transfer.data = static_cast<std::byte*>(arena->allocate_bytes(transfer.bytes()));
+    // Matrices first, so that no bias lies between those of layers with the same input (ops/linear_group.h).
+    for (const bool matrices : {true, false}) {
+      for (size_t i = 0; i < transfers.size(); ++i) {
+        Transfer& transfer = transfers[i];
+        if (transfer.mapped || (forms[i].shape.rank() == 2) != matrices) continue;
+        transfer.data = static_cast<std::byte*>(arena->allocate_bytes(transfer.bytes()));
+      }
     }
     run_transfers(transfers, options);
     model.weights.owners.push_back(arena);

@@ -31,9 +31,15 @@ models::PassShape pass_shape(const EngineSettings& settings, int threads, bool h
   shape.decoded = settings.decoded;
   shape.int8_activations = settings.int8_activations;
   shape.threads = threads;
+  shape.cached = true;
   shape.lora_batch = true;
   shape.host_visible = host_visible;
   return shape;
+}
+
+// Of the memory of logits: on GPUs with room for padding (ops/matmul.h).
+Shape logits_shape(const models::PassShape& shape, const spec::ModelSpec& model) {
+  return {shape.logit_rows, shape.host_visible ? model.vocab : ops::padded_columns(model.vocab)};
 }
 
 int64_t num_slots(const EngineSettings& settings) {
@@ -108,13 +114,12 @@ EngineBytes engine_bytes(const spec::ModelSpec& whole, const EngineSettings& wan
   bytes.library_workspace = host_visible ? 0 : ops::matmul_library_bytes;
   // ids, positions, slots, adapter slots of tokens and of logit rows, offsets, lengths, page tables (contiguous: they
   // are uploaded together); normed states of all tokens and of the logit rows; logits; the token sampler's memory.
-  bytes.batch = 5 * Arena::footprint(tokens * 4) + Arena::footprint((sequences + 1) * 4) +
-                Arena::footprint(sequences * 4) +
-                Arena::footprint(sequences * static_cast<size_t>(pages_per_sequence(settings)) * 4) +
-                Arena::footprint(tokens * static_cast<size_t>(model.hidden) * activation) +
-                Arena::footprint(static_cast<size_t>(shape.logit_rows * model.hidden) * activation) +
-                Arena::footprint(static_cast<size_t>(shape.logit_rows * model.vocab) * 4) +
-                TokenSampler::bytes(shape.logit_rows, model.vocab);
+  bytes.batch =
+      5 * Arena::footprint(tokens * 4) + Arena::footprint((sequences + 1) * 4) + Arena::footprint(sequences * 4) +
+      Arena::footprint(sequences * static_cast<size_t>(pages_per_sequence(settings)) * 4) +
+      Arena::footprint(tokens * static_cast<size_t>(model.hidden) * activation) +
+      Arena::footprint(static_cast<size_t>(shape.logit_rows * model.hidden) * activation) +
+      Arena::footprint(DType::f32, logits_shape(shape, model)) + TokenSampler::bytes(shape.logit_rows, model.vocab);
   if (settings.adapter_rank > 0) {
     bytes.adapters = AdapterSlots::bytes(whole, settings.shard, num_slots(settings), settings.adapter_rank,
                                          settings.activation, host_visible);
@@ -135,7 +140,8 @@ Forward::Forward(Device& device, const ops::Registry& registry, ThreadPool& thre
     const Tensor k = kv_.allocate(s.activation, Shape{num_pages(s), s.page_tokens, entry.keys});
     cache_.layers.push_back({k, kv_.allocate(s.activation, Shape{num_pages(s), s.page_tokens, entry.values})});
   }
-  const int64_t rows = pass_shape(s, threads.threads(), device.host_visible()).logit_rows;
+  const models::PassShape shape = pass_shape(s, threads.threads(), device.host_visible());
+  const int64_t rows = shape.logit_rows;
   ids_ = batch_.allocate(DType::i32, Shape{s.batch_tokens});
   positions_ = batch_.allocate(DType::i32, Shape{s.batch_tokens});
   slots_ = batch_.allocate(DType::i32, Shape{s.batch_tokens});
@@ -146,7 +152,7 @@ Forward::Forward(Device& device, const ops::Registry& registry, ThreadPool& thre
   tables_ = batch_.allocate(DType::i32, Shape{s.sequences, pages_per_sequence(s)});
   normed_ = batch_.allocate(s.activation, Shape{s.batch_tokens, spec.hidden});
   selected_ = batch_.allocate(s.activation, Shape{rows, spec.hidden});
-  logits_ = batch_.allocate(DType::f32, Shape{rows, spec.vocab});
+  logits_ = batch_.allocate(DType::f32, logits_shape(shape, spec));
   upload_staging_ = PinnedBuffer(device, staging_offset(tables_) + tables_.bytes());
   computed_ = device.make_event();
   sampler_.emplace(device, batch_, rows, spec.vocab);
@@ -297,6 +303,23 @@ void Forward::use_adapters(const Batch& batch) {
   head_lora_.slots = head_slots_.slice(0, std::ssize(head_lora_.host));
 }
 
+nn::Pass Forward::head_pass() {
+  // On a CPU a row has the same logits in every batch. On a GPU the layers before have not, and the head is computed
+  // like them: a few rows by the kernels for few rows.
+  const bool like_layers = !device_.host_visible();
+  nn::Pass head{context_, flat_, settings_.activation, {}, like_layers ? &cache_ : nullptr};
+  head.row_invariant = !like_layers;
+  head.int8_activations = settings_.int8_activations;
+  if (adapted_) head.lora = &head_lora_;
+  return head;
+}
+
+Tensor Forward::logits_of(int64_t rows) {
+  Tensor logits = logits_.slice(0, rows);
+  logits.shape = {rows, model_.logit_columns(head_pass(), rows)};
+  return logits;
+}
+
 // Computes logits of the batch's rows `logit_rows`; with `every_row` these are all rows. head_lora_ has the rows'
 // adapters.
 void Forward::compute_logits(std::span<const int64_t> logit_rows, bool every_row) {
@@ -305,14 +328,8 @@ void Forward::compute_logits(std::span<const int64_t> logit_rows, bool every_row
     const int64_t from = logit_rows[static_cast<size_t>(row)];
     ops::scale(context_, selected_.slice(row, row + 1), normed_.slice(from, from + 1), 1);
   }
-  // On a CPU a row has the same logits in every batch. On a GPU the layers before have not, and the head is computed
-  // like them: a few rows by the kernels for few rows.
-  const bool like_layers = !device_.host_visible();
-  nn::Pass head{context_, flat_, settings_.activation, {}, like_layers ? &cache_ : nullptr};
-  head.row_invariant = !like_layers;
-  head.int8_activations = settings_.int8_activations;
-  if (adapted_) head.lora = &head_lora_;
-  model_.logits(head, logits_.slice(0, rows), (every_row ? normed_ : selected_).slice(0, rows));
+  nn::Pass head = head_pass();
+  model_.logits(head, logits_of(rows), (every_row ? normed_ : selected_).slice(0, rows));
 }
 
 // Uploads the batch, runs the model and computes the logits of the rows to sample from.
@@ -372,7 +389,7 @@ std::vector<SampleResult> Forward::score_known(std::span<const ForwardChunk> chu
   std::vector<SampleResult> known;
   for_known(batch, [&](int64_t first, int64_t end) {
     const std::span<const SampleRequest> part(all.data() + first, static_cast<size_t>(end - first));
-    std::vector<SampleResult> scored = sampler_->run(context_, logits_.slice(0, end - first), part);
+    std::vector<SampleResult> scored = sampler_->run(context_, logits_of(end - first), part);
     std::move(scored.begin(), scored.end(), std::back_inserter(known));
   });
   return known;
@@ -389,7 +406,7 @@ ForwardResult Forward::run(std::span<const ForwardChunk> chunks, FunctionRef<std
   if (rows > 0) {
     const std::vector<SampleRequest> choices = wanted();
     const double from = steady_seconds();
-    result.sampled = sampler_->run(context_, logits_.slice(0, rows), choices);
+    result.sampled = sampler_->run(context_, logits_of(rows), choices);
     waited += steady_seconds() - from;
   }
   const double from = steady_seconds();

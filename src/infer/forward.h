@@ -93,6 +93,8 @@ class Forward {
   std::shared_ptr<const HostAdapter> share_adapter(int64_t slot, const std::shared_ptr<const HostAdapter>& adapter);
   void use_adapters(const Batch& batch);
   void compute(const Batch& batch);
+  nn::Pass head_pass();
+  Tensor logits_of(int64_t rows);  // of those rows, as compute_logits assigns them
   void compute_logits(std::span<const int64_t> logit_rows, bool every_row);
   void for_known(const Batch& batch, FunctionRef<void(int64_t first, int64_t end)> scored);
   std::vector<SampleResult> score_known(std::span<const ForwardChunk> chunks, const Batch& batch);

@@ -118,6 +118,7 @@ LogLikelihoodScorer::LogLikelihoodScorer(Device& device, const ops::Registry& re
   shape.threads = threads.threads();
   shape.tp = model.shard().tp;
   shape.pp = model.shard().pp;
+  shape.cached = true;
   shape.host_visible = device.host_visible();
   scratch_ = Arena(device, models::pass_bytes(spec, shape).forward, "scratch");
 

@@ -127,6 +127,7 @@ void TokenSampler::sample_rows(ops::Context& context, const Tensor& logits, std:
     upload(edit_values_, edited * 3);
   }
   ops::SamplingRows how{scales_.slice(0, rows), cuts_.slice(0, rows), {}, offsets_.slice(0, rows + 1), {}, {}};
+  how.vocabulary = vocab_;
   if (masked) {
     const int64_t words = words_of(vocab_);
     const size_t begin = static_cast<size_t>(first * words) * sizeof(uint32_t);

@@ -45,8 +45,8 @@ class TokenSampler {
   // `known` tokens need none.
   std::span<uint32_t> mask(int64_t row);
 
-  // Samples row r of logits [R, V] as wanted[r] says; the logits are overwritten. Runs after the work queued on the
-  // compute stream; returns when the results are on the host.
+  // Samples row r of logits [R, V], or with padding (ops/sampling.h), as wanted[r] says; the logits are overwritten.
+  // Runs after the work queued on the compute stream; returns when the results are on the host.
   std::vector<SampleResult> run(ops::Context& context, const Tensor& logits, std::span<const SampleRequest> wanted);
 
  private:

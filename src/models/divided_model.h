@@ -32,6 +32,7 @@ class DividedModel : public InferenceModel {
   void forward(nn::Pass& pass, const Tensor& output, const Tensor& input) const override;
   bool is_recordable(const nn::Pass&) const override { return false; }  // it waits for other ranks
   void logits(nn::Pass& pass, const Tensor& logits, const Tensor& normed) const override;
+  int64_t logit_columns(const nn::Pass&, int64_t) const override { return whole().vocab; }
   void losses(nn::Pass& pass, const Tensor& losses, const Tensor& targets, const Tensor& normed) const override;
 
  private:

@@ -38,8 +38,11 @@ class InferenceModel {
   virtual bool is_recordable(const nn::Pass& pass) const = 0;
 
   // logits [R, V] f32 of rows of normed [R, H], of the whole vocabulary on each of pass.tp's ranks; the row ranges of
-  // pass.adapters refer to these rows. Only on the last stage.
+  // pass.adapters refer to these rows. Only on the last stage. They may have logit_columns() columns instead.
   virtual void logits(nn::Pass& pass, const Tensor& logits, const Tensor& normed) const = 0;
+  // The columns with which logits of `rows` rows are computed fastest: V or, with padding (ops/matmul.h), up to
+  // ops::padded_columns(V).
+  virtual int64_t logit_columns(const nn::Pass& pass, int64_t rows) const = 0;
   // losses [T] f32 of the batch's normed [T, H], as nn::NextTokenLoss. Only on the last stage.
   virtual void losses(nn::Pass& pass, const Tensor& losses, const Tensor& targets, const Tensor& normed) const = 0;
 };

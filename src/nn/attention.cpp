@@ -11,6 +11,7 @@
 #include "nn/sliced_sum.h"
 #include "ops/attention_bytes.h"
 #include "ops/elementwise.h"
+#include "ops/linear_group_bytes.h"
 #include "ops/rope.h"
 #include "ops/rope_kv_store.h"
 
@@ -135,10 +136,8 @@ void Attention::project(Pass& pass, BlockState& state) const {
       clamped = scratch.allocate(fused.dtype, shape);
       ops::clamp(pass.ops, clamped, fused, clip);
     }
-    const auto [q_columns, k_columns, v_columns] = columns();
-    ops::gather_columns(pass.ops, raw_q, clamped, q_columns);
-    ops::gather_columns(pass.ops, raw_k, clamped, k_columns);
-    ops::gather_columns(pass.ops, state.v, clamped, v_columns);
+    const Tensor parts[] = {raw_q, raw_k, state.v};
+    ops::gather_columns(pass.ops, parts, clamped, columns());
   } else {
     const Linear* const layers[] = {&q, &k, &v};
     const Tensor outputs[] = {raw_q, raw_k, state.v};
@@ -339,10 +338,8 @@ void Attention::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, 
     return;
   }
   const Tensor fused = scratch.allocate(dq.dtype, Shape{dq.rows(), qkv.weight.out});
-  const auto [q_columns, k_columns, v_columns] = columns();
-  ops::scatter_columns(pass.ops, fused, dq, q_columns);
-  ops::scatter_columns(pass.ops, fused, dk, k_columns);
-  ops::scatter_columns(pass.ops, fused, dv, v_columns);
+  const Tensor gradients[] = {dq, dk, dv};
+  ops::scatter_columns(pass.ops, fused, gradients, columns());
   if (clip > 0) ops::clamp_backward(pass.ops, fused, fused, state.qkv, clip);
   if (pass.tp.sliced()) {
     const Linear* const layers[] = {&qkv};
@@ -362,6 +359,9 @@ size_t Attention::forward_bytes(const spec::Attention& spec, int64_t hidden, con
     in = shape.matrix_bytes(tokens, q + 2 * kv) + Linear::bytes(tokens, q + 2 * kv, hidden, shape);
   } else {
     in = std::max(Linear::bytes(tokens, q, hidden, shape), Linear::bytes(tokens, kv, hidden, shape));
+    if (shape.cached) {
+      in = std::max(in, ops::linear_group_bytes(tokens, q + 2 * kv, size_of(shape.activation), shape.host_visible));
+    }
   }
   in += Linear::backward_sliced_bytes(tokens, spec.fused_qkv ? q + 2 * kv : q, hidden, shape);
   const size_t out = Linear::bytes(tokens, hidden, q, shape) + Linear::sum_bytes(tokens, hidden, shape) +

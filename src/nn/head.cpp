@@ -2,8 +2,20 @@
 
 #include "nn/transfer.h"
 #include "ops/elementwise.h"
+#include "ops/matmul_bytes.h"
+#include "ops/registry.h"
 
 namespace ingot::nn {
+
+bool Head::takes_padding(const Pass& pass) const {
+  return !is_part() && !pass.tp.sliced() && scale == 1 && softcap == 0 && linear.is_gemm(pass) &&
+         pass.ops.registry.supports(ops::op_id<ops::Linear>, pass.ops.device.kind(),
+                                    ops::Registry::Feature::padded_columns);
+}
+
+int64_t Head::logit_columns(const Pass& pass, int64_t rows) const {
+  return rows > ops::max_skinny_rows && takes_padding(pass) ? ops::padded_columns(vocabulary) : vocabulary;
+}
 
 void Head::forward(Pass& pass, const Tensor& logits, const Tensor& normed) const {
   linear.forward(pass, logits, normed);

@@ -13,9 +13,14 @@ struct Head {
   float softcap = 0;       // logits become c tanh(logit / c); 0: no softcap
 
   bool is_part() const { return linear.weight.out < vocabulary; }
+  // Whether forward and backward take logits and dlogits with padded columns (ops/matmul.h): on devices that support
+  // them, where the gemm alone assigns the logits, as other ops would change the padding.
+  bool takes_padding(const Pass& pass) const;
+  // Of a whole head: the columns with which the logits of `rows` rows in serving are computed fastest, V or with
+  // padding.
+  int64_t logit_columns(const Pass& pass, int64_t rows) const;
 
-  // logits [R, V] f32 of normed [R, H]. Here and below a head that is a gemm (Linear::is_gemm) without scale and
-  // softcap takes logits and dlogits with padded columns (ops/matmul.h).
+  // logits [R, V] f32 of normed [R, H].
   void forward(Pass& pass, const Tensor& logits, const Tensor& normed) const;
 
   // dnormed [R, H] is assigned, the sum over the ranks' parts, and the head's gradients go to the accumulator. dlogits

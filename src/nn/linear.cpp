@@ -9,6 +9,7 @@
 #include "nn/sliced_sum.h"
 #include "nn/transfer.h"
 #include "ops/elementwise.h"
+#include "ops/linear_bias.h"
 #include "ops/linear_fp8.h"
 #include "ops/linear_fp8_bytes.h"
 #include "ops/linear_int8.h"
@@ -245,6 +246,9 @@ void Linear::forward_part(Pass& pass, const Tensor& y, const Tensor& x, const Te
     const LoraWeights& layer = adapter.layers[parameter];
     const Tensor low = low_rank(pass, adapter, layer, *this, adapter_input(pass, adapter, *this, x, 0));
     ops::linear_low_rank(pass.ops, y, x, weight, low, layer.b, attributes);
+  } else if (bias && linear == ops::linear && !sums_over_ranks(pass)) {
+    ops::linear_bias(pass.ops, y, x, weight, bias, attributes);
+    return add_low_rank_terms(pass, y, x, nullptr);
   } else {
     linear(pass.ops, y, x, weight, attributes);
   }
@@ -291,6 +295,10 @@ void Linear::forward_each(Pass& pass, std::span<const Linear* const> layers, std
 
 void Linear::add_terms(Pass& pass, const Tensor& y, const Tensor& x, const AdapterSegment* whole) const {
   if (bias && !(sums_over_ranks(pass) && pass.tp.group.rank() > 0)) ops::add_bias(pass.ops, y, bias);
+  add_low_rank_terms(pass, y, x, whole);
+}
+
+void Linear::add_low_rank_terms(Pass& pass, const Tensor& y, const Tensor& x, const AdapterSegment* whole) const {
   if (pass.lora && pass.lora->ranks[parameter] > 0) {
     ops::lora(pass.ops, y, x, pass.lora->entries, pass.lora->slots,
               {.layer = static_cast<int64_t>(parameter), .rank = pass.lora->ranks[parameter]});
@@ -460,6 +468,7 @@ size_t Linear::bytes(int64_t rows, int64_t out, int64_t in, const PassShape& sha
                     ? ops::linear_fp8_bytes(rows, out, in, !shape.decoded, shape.host_visible)
                     : ops::linear_bytes(rows, out, in, size_of(shape.activation), shape.decoded, shape.host_visible);
   if (shape.int8_activations) base = std::max(base, ops::linear_int8_bytes(rows, in));
+  base = std::max(base, ops::linear_bias_bytes(out, size_of(shape.activation), shape.host_visible));
   const int64_t rank = shape.adapter_rank;
   const size_t low_rank = shape.lora_batch ? 0 : 2 * shape.matrix_bytes(rows, rank) + shape.matrix_bytes(rows, in);
   // The low-rank tensors exist while the base gemm runs.

@@ -103,6 +103,7 @@ struct Linear {
   // Adds the bias, unless another rank adds it, and the terms of adapters; not those of `whole`, the segment whose term
   // y has already.
   void add_terms(Pass& pass, const Tensor& y, const Tensor& x, const AdapterSegment* whole) const;
+  void add_low_rank_terms(Pass& pass, const Tensor& y, const Tensor& x, const AdapterSegment* whole) const;
   // Whether forward sums the ranks' parts; in slices, or each rank's part as a whole.
   bool sums_slices(const Pass& pass) const { return row_parallel && pass.tp.sliced(); }
   bool sums_over_ranks(const Pass& pass) const {

@@ -6,8 +6,7 @@
 #include "base/error.h"
 #include "nn/sliced_sum.h"
 #include "ops/cross_entropy.h"
-#include "ops/matmul.h"
-#include "ops/registry.h"
+#include "ops/matmul_bytes.h"
 #include "spec/sizes.h"
 
 namespace ingot::nn {
@@ -64,21 +63,13 @@ void combine_parts(Pass& pass, const Tensor& losses, const Tensor& lse, const Te
   device.copy_from_host(losses.data, all_losses.data(), losses.bytes());
 }
 
-// Columns of logits in memory, the last of which may be padding (ops/matmul.h): on GPUs rows begin at multiples of 16
-// bytes, in 16 bits too.
-int64_t padded_columns(int64_t columns, bool dense) { return dense ? columns : (columns + 7) / 8 * 8; }
-
 void loss_of_piece(Pass& pass, const Head& head, const Tensor& losses, const Tensor& dnormed, const Tensor& normed,
                    const Tensor& targets) {
   Arena& scratch = pass.ops.scratch;
   const Arena::Scope scope(scratch);
   const bool in_parts = head.is_part() || pass.tp.sliced();
-  // Padding is what the gemm assigns, which other ops would change.
-  const bool pads = !in_parts && head.scale == 1 && head.softcap == 0 && head.linear.is_gemm(pass) &&
-                    pass.ops.registry.supports(ops::op_id<ops::Linear>, pass.ops.device.kind(),
-                                               ops::Registry::Feature::padded_columns);
   const int64_t columns = head.linear.weight.out;
-  const Shape shape{normed.rows(), padded_columns(columns, !pads)};
+  const Shape shape{normed.rows(), head.takes_padding(pass) ? ops::padded_columns(columns) : columns};
   const Tensor logits = scratch.allocate(DType::f32, shape);
   head.forward(pass, logits, normed);
   Tensor lse;
@@ -132,7 +123,8 @@ void NextTokenLoss::compute(Pass& pass, const Head& head, const Tensor& dnormed,
 
 size_t NextTokenLoss::bytes(const spec::ModelSpec& model, const PassShape& shape, bool training) {
   const int64_t rows = std::min(shape.tokens, spec::loss_chunk(model.vocab, shape.host_visible));
-  const int64_t columns = padded_columns((model.vocab + shape.tp - 1) / shape.tp, shape.host_visible);  // at most
+  const int64_t own = (model.vocab + shape.tp - 1) / shape.tp;  // at most
+  const int64_t columns = shape.host_visible ? own : ops::padded_columns(own);
   const size_t wide = Arena::footprint(DType::f32, Shape{rows, columns});
   size_t logits = wide;
   if (training && model.final_softcap > 0) logits += wide;

@@ -173,6 +173,7 @@ struct PassShape {
   spec::CpCommType cp_comm_type = spec::CpCommType::a2a;  // Pass::cp, key_values or ring
   int64_t pp = 1;                                         // in inference: stages of a pipeline
   int threads = 1;
+  bool cached = false;      // Pass::cache
   bool lora_batch = false;  // adapters are in Pass::lora, whose op needs no low-rank tensors
   // Device::host_visible: a mixture computes one expert after another (nn/experts.h), and weights are decoded in slices
   // that fit in a cache (ops::decoded_rows).

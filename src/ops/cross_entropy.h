@@ -8,7 +8,7 @@ namespace ingot::ops {
 
 // losses [T] f32 = log(sum exp(logits[t])) - logits[t][targets[t]], or 0 where targets[t] is -1 (not in the loss).
 // Another target outside [0, V) is ErrorKind::internal; on devices whose memory the host cannot see, its loss and
-// dlogits are NaN. (Where logits have padding, ops/matmul.h, V includes it: targets there have a loss of 3.4e38.)
+// dlogits are NaN, also where it is a column of padding (ops/matmul.h).
 // dlogits [T, V], f32 or bf16, not computed when absent: softmax - one-hot, and rows of zeros where the target is -1.
 // It is the gradient of the plain sum of losses: the step divides by the number of loss tokens once, at its end. logits
 // [T, V] f32; sums in fp32. dlogits may share memory with logits when it is f32.

@@ -15,6 +15,15 @@ void glu(Context& context, const Tensor& y, const Tensor& gate, const Tensor& up
   dispatch<Glu>(context, y, gate, up, activation);
 }
 
+void glu_joined(Context& context, const Tensor& y, const Tensor& x, Activation activation) {
+  const char* op = GluJoined::name;
+  check_rank(op, "y", y, 2);
+  check(op, "y", context, y, y.shape, forward_types);
+  check(op, "x", context, x, Shape{y.shape[0], 2 * y.shape[1]}, {y.dtype});
+  if (y.elements() == 0) return;
+  dispatch<GluJoined>(context, y, x, activation);
+}
+
 void glu_backward(Context& context, const Tensor& dgate, const Tensor& dup, const Tensor& dy, const Tensor& gate,
                   const Tensor& up, Activation activation) {
   const char* op = GluBackward::name;

@@ -15,6 +15,15 @@ struct Glu {
   using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, Activation);
 };
 
+// y [T, F] = activation(gate) up, where the columns of x [T, 2 F] are gate's, then up's. Both of one type, as above; y
+// shares no memory with x.
+void glu_joined(Context& context, const Tensor& y, const Tensor& x, Activation activation);
+
+struct GluJoined {
+  static constexpr const char* name = "glu_joined";
+  using Signature = void(Context&, const Tensor&, const Tensor&, Activation);
+};
+
 // Assigns dgate = dy up activation'(gate) and dup = dy activation(gate). dgate may be gate, dup may be up.
 void glu_backward(Context& context, const Tensor& dgate, const Tensor& dup, const Tensor& dy, const Tensor& gate,
                   const Tensor& up, Activation activation);

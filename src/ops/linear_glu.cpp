@@ -1,5 +1,7 @@
 #include "ops/linear_glu.h"
 
+#include <array>
+
 #include "base/error.h"
 #include "ops/check.h"
 #include "ops/linear_int8.h"
@@ -9,11 +11,41 @@ namespace ingot::ops {
 
 namespace {
 
-void run_apart(Context& context, const Tensor& y, const Tensor& x, const GatedLinears& layers,
-               LinearGluAttributes attributes) {
+void run_grouped(Context& context, const Tensor& y, const Tensor& x, const GatedLinears& layers,
+                 LinearGluAttributes attributes) {
   const Weight weights[] = {layers.gate, layers.up};
   linear_group(context, layers.tensors(), x, weights, attributes.group);
   glu(context, y, layers.gate_memory, layers.up_memory, attributes.activation);
+}
+
+void run_apart(Context& context, const Tensor& y, const Tensor& x, const GatedLinears& layers,
+               LinearGluAttributes attributes) {
+  const auto run = attributes.group.int8_activations ? linear_int8 : linear;
+  run(context, layers.gate_memory, x, layers.gate, attributes.group.linear);
+  run(context, layers.up_memory, x, layers.up, attributes.group.linear);
+  glu(context, y, layers.gate_memory, layers.up_memory, attributes.activation);
+}
+
+// The memory of both layers as one matrix [T, 2 F], which it is if the up layer's is where the gate's ends.
+Tensor joined_memory(const GatedLinears& layers) {
+  Tensor all = layers.gate_memory;
+  all.shape = {all.shape[0], 2 * all.shape[1]};
+  return all;
+}
+
+bool declines_joined_glu(const Context&, const Tensor&, const Tensor& x, const GatedLinears& layers,
+                         LinearGluAttributes attributes, Refusal refuse) {
+  if (attributes.group.int8_activations) return refuse("does not round activations to int8");
+  if (layers.up_memory.data != static_cast<const std::byte*>(layers.gate_memory.data) + layers.gate_memory.bytes())
+    return refuse("needs the layers' memory one after the other");
+  return declines_joining(x, std::array{layers.gate, layers.up}, refuse);
+}
+
+void run_joined_glu(Context& context, const Tensor& y, const Tensor& x, const GatedLinears& layers,
+                    LinearGluAttributes attributes) {
+  const Tensor both = joined_memory(layers);
+  linear(context, both, x, joined(std::array{layers.gate, layers.up}), attributes.group.linear);
+  glu_joined(context, y, both, attributes.activation);
 }
 
 }  // namespace
@@ -45,6 +77,14 @@ OpWork LinearGlu::work(const Tensor& y, const Tensor& x, const GatedLinears& lay
   }
   work.gemm = {x.shape[0], 2 * layers.gate.out, x.shape[1]};
   return work;
+}
+
+void add_linear_glu_joined(Registry& registry, DeviceKind kind) {
+  registry.add<LinearGlu>(kind, "joined", run_joined_glu, declines_joined_glu);
+}
+
+void add_linear_glu_grouped(Registry& registry, DeviceKind kind) {
+  registry.add<LinearGlu>(kind, "grouped", run_grouped);
 }
 
 void add_linear_glu_apart(Registry& registry, DeviceKind kind) { registry.add<LinearGlu>(kind, "apart", run_apart); }

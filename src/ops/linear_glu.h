@@ -32,8 +32,13 @@ struct LinearGlu {
   static OpWork work(const Tensor& y, const Tensor& x, const GatedLinears& layers, LinearGluAttributes attributes);
 };
 
-// Registers the implementation "apart" for any kind of device: one op after the other. It declines no call, so a
-// backend registers its own implementations before it.
+// Registers the implementation "joined" for any kind of device: one gemm and glu_joined. It accepts weights as
+// declines_joining does, where the memory of both layers lies one after the other too.
+void add_linear_glu_joined(Registry& registry, DeviceKind kind);
+
+// Register implementations for any kind of device, one op after the other: "grouped" with linear_group, "apart" with
+// each layer's own op. They decline no call, so a backend registers its own implementations before one of them.
+void add_linear_glu_grouped(Registry& registry, DeviceKind kind);
 void add_linear_glu_apart(Registry& registry, DeviceKind kind);
 
 }  // namespace ingot::ops

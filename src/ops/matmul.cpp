@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "ops/check.h"
 #include "ops/elementwise.h"
+#include "ops/matmul_bytes.h"
 #include "ops/registry.h"
 
 namespace ingot::ops {
@@ -11,7 +12,7 @@ namespace {
 
 // The columns that `tensor`, a matrix of `columns`, should have: with padding, if that is what it has.
 int64_t padded(const Context& context, OpId op, const char* name, const Tensor& tensor, int64_t columns) {
-  const int64_t all = (columns + 7) / 8 * 8;
+  const int64_t all = padded_columns(columns);
   if (all == columns || tensor.shape.rank() != 2 || tensor.shape[1] != all) return columns;
   if (!context.registry.supports(op, context.device.kind(), Registry::Feature::padded_columns)) {
     throw_error(ErrorKind::unsupported, "{}: {} has padded columns, for {} of them, which {} does not support", name,

@@ -37,15 +37,18 @@ struct Matmul {
   static OpWork work(std::span<const Tensor> tensors) { return gemm_work(tensors); }
 };
 
+// GPUs may use another summation order for up to so many rows, with kernels that need no padding.
+inline constexpr int64_t max_skinny_rows = 16;
+
 struct LinearAttributes {
   bool accumulate = false;  // add to the output instead of assigning
   // If not absent, y is the sum of this tensor, of y's shape and dtype, and the layer's result: the bits of copying it
   // to y and accumulating. It does not overlap with y. Forward only, and not with `accumulate`.
   Tensor residual = {};
   // A row's bits do not depend on the number of rows, as far as `invariance` asks for it. Without row_invariant, calls
-  // with few rows (up to 2 on CPUs, up to 16 on GPUs) may use another summation order. Up to that limit a row's bits do
-  // not depend on the number of rows either, so a sequence that is decoded alone gets the same bits as in a small
-  // batch.
+  // with few rows (up to 2 on CPUs, up to max_skinny_rows on GPUs) may use another summation order. Up to that limit a
+  // row's bits do not depend on the number of rows either, so a sequence that is decoded alone gets the same bits as in
+  // a small batch.
   bool row_invariant = false;
   // With row_invariant: most of the calls that must agree have few rows, so the implementation that is best for few
   // rows is used for all of them.

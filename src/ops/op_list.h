@@ -17,7 +17,7 @@
                     OP(AddBiasBackward) OP(Dropout) OP(GroupedDropout)                                                  \
   NOUN(embedding) OP(Embedding) OP(EmbeddingBackward)                                                                   \
   NOUN(fixed_sum) OP(AddFixed) OP(FixedToFloat) OP(NextRanges)                                                          \
-  NOUN(glu) OP(Glu) OP(GluBackward)                                                                                     \
+  NOUN(glu) OP(Glu) OP(GluJoined) OP(GluBackward)                                                                       \
   NOUN(grouped_linear) OP(GroupedLinear) OP(GroupedLinearBackwardInput) OP(GroupedWeightGradient)                       \
   NOUN(layer_norm) OP(LayerNorm) OP(LayerNormBackward)                                                                  \
   NOUN(linear_fp8) OP(QuantizeFp8) OP(DequantizeFp8) OP(Fp8Scales) OP(GemmFp8) OP(GemmFp8BackwardInput)                 \
@@ -25,7 +25,7 @@
   NOUN(linear_group) OP(LinearGroup)                                                                                    \
   NOUN(linear_int8) OP(LinearInt8)                                                                                      \
   NOUN(lora) OP(Lora) OP(GroupedLora)                                                                                   \
-  NOUN(matmul) OP(Matmul) OP(Linear) OP(LinearBackwardInput) OP(Dequantize)                                             \
+  NOUN(matmul) OP(Matmul) OP(Linear) OP(LinearBackwardInput) OP(Dequantize) OP(LinearBias)                              \
                OP(LinearLowRank) OP(LinearLowRankBackwardInput)                                                         \
   NOUN(moe) OP(MoeRoute) OP(MoeRouteBackward) OP(MoeGroup) OP(GatherRows) OP(CombineRows) OP(CombineRowsBackward)       \
   NOUN(momentum) OP(Sgd) OP(Lion)                                                                                       \

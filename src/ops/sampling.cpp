@@ -10,11 +10,12 @@ void sample(Context& context, const Tensor& chosen, const Tensor& logprobs, cons
   constexpr const char* op = "sample";
   check_rank(op, "logits", logits, 2);
   check_rank(op, "chosen", chosen, 2);
-  const int64_t count = logits.shape[0], vocabulary = logits.shape[1];
+  const int64_t count = logits.shape[0], vocabulary = rows.vocabulary_of(logits);
   check(op, "logits", context, logits, logits.shape, {DType::f32});
-  if (vocabulary < 1 || vocabulary > 1 << 22 || chosen.shape[1] < 1 || chosen.shape[1] > vocabulary) {
-    throw_error(ErrorKind::internal, "{}: chosen is {}, which does not fit logits {}", op, chosen.text(),
-                logits.text());
+  if (vocabulary < 1 || vocabulary > logits.shape[1] || vocabulary > 1 << 22 || chosen.shape[1] < 1 ||
+      chosen.shape[1] > vocabulary) {
+    throw_error(ErrorKind::internal, "{}: chosen is {}, which does not fit {} tokens of logits {}", op, chosen.text(),
+                vocabulary, logits.text());
   }
   check(op, "chosen", context, chosen, Shape{count, chosen.shape[1]}, {DType::i32});
   check(op, "logprobs", context, logprobs, chosen.shape, {DType::f32});

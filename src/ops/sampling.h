@@ -1,5 +1,5 @@
-// Sampling of the next token of every sequence of a batch. Letters: R rows, V vocabulary, N top tokens that are
-// reported, E edits, M masks.
+// Sampling of the next token of every sequence of a batch. Letters: R rows, V vocabulary, C columns of logits, N top
+// tokens that are reported, E edits, M masks.
 #pragma once
 
 #include "ops/context.h"
@@ -18,13 +18,15 @@ struct SamplingRows {
   Tensor edit_ids;      // [E] i32 token ids, each at most once per row; absent when E is 0
   // [E, 3] f32: a logit becomes logit * (logit > 0 ? first : second) + third. Used as scratch: undefined afterwards.
   Tensor edit_values;
+  int64_t vocabulary = 0;  // V, where logits have more columns; 0: all are the vocabulary's
+  int64_t vocabulary_of(const Tensor& logits) const { return vocabulary > 0 ? vocabulary : logits.shape[1]; }
 };
 
 // chosen [R, 1 + N] i32: the sampled token of the row, then its N most likely tokens under the unedited logits, most
 // likely first, of equal ones the lowest id first. Instead of the sampled token it is -1 when a logit is NaN or
 // +infinity and -2 when no token is allowed; the rest of the row is undefined then. logprobs [R, 1 + N] f32: the
-// natural logs of their probabilities under the unedited logits. N < V. The logits [R, V] f32, V at most 2^22, are used
-// as scratch: undefined afterwards.
+// natural logs of their probabilities under the unedited logits. N < V. The logits [R, C] f32, of which columns from V
+// on (padding, ops/matmul.h) are not read and V is at most 2^22, are used as scratch: undefined afterwards.
 //
 // Samples the same tokens as infer::choose, on every device: logits are compared exactly, and the weights
 // (ops/sampling_weight.h) and their sums are integers. The last bits of log-probabilities depend on the device.

@@ -26,11 +26,13 @@ class DryMatmul : public gpu::MatmulLibrary {
     const auto m = static_cast<double>(p.m), n = static_cast<double>(p.n), k = static_cast<double>(p.k);
     Launch launch;
     launch.kernel =
-        fmt::format("{} {} {} {}{}{}", name_, p.in == DType::u8 ? "fp8" : ingot::name(p.in), ingot::name(p.out),
-                    p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', p.addend != nullptr ? " +=" : "");
+        fmt::format("{} {} {} {}{}{}{}{}", name_, p.in == DType::u8 ? "fp8" : ingot::name(p.in), ingot::name(p.out),
+                    p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', p.addend != nullptr ? " +=" : "",
+                    p.bias != nullptr ? " bias" : "", p.invariance == ops::Invariance::none ? " split-k" : "");
     launch.shape = fmt::format("{}x{}x{}", p.m, p.n, p.k);
-    launch.bytes = (m * k + k * n) * static_cast<double>(size_of(p.in)) +
-                   (p.addend != nullptr ? 2 : 1) * m * n * static_cast<double>(size_of(p.out));
+    launch.bytes =
+        (m * k + k * n) * static_cast<double>(size_of(p.in)) +
+        ((p.addend != nullptr ? 2 : 1) * m + (p.bias != nullptr ? 1 : 0)) * n * static_cast<double>(size_of(p.out));
     launch.flops = 2 * m * n * k;
     launch.is_gemm = true;
     launches_.push_back(std::move(launch));

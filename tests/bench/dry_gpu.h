@@ -25,8 +25,9 @@ inline constexpr const char* copy_to_device = "copy to device";
 
 // Something that the device is asked to run.
 struct Launch {
-  // A kernel's symbol. Of libraries, for instance "cuBLASLt bf16 f32 NT +=": the types of operands and result, N and T
-  // as in BLAS, and whether it adds to the result. copy_to_host, copy_to_device, "fill".
+  // A kernel's symbol. Of libraries, for instance "cuBLASLt bf16 f32 NT += bias split-k": the types of operands and
+  // result, N and T as in BLAS, whether it adds to the result, whether it adds a bias, and whether the library may take
+  // its sums in pieces (ops::Invariance::none). copy_to_host, copy_to_device, "fill".
   std::string kernel;
   // "BLOCKS" or "BLOCKSxROWS" of the grid. Of a gemm "MxNxK", of library attention "TOKENSxHEADSxSIZE", else empty.
   std::string shape;

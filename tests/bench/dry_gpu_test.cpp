@@ -5,6 +5,8 @@
 
 #include "backend/gpu/ops.h"
 #include "base/error.h"
+#include "ops/linear_bias.h"
+#include "ops/linear_group.h"
 #include "ops/matmul.h"
 #include "ops/registry.h"
 #include "ops/rms_norm.h"
@@ -40,8 +42,9 @@ TEST_F(DryGpuTest, ALibrarysGemmHasItsOwnFlopsAndBytes) {
   const std::vector<BudgetRow> rows = recorded([&](ops::Context& context) {
     ops::linear(context, y, x, weight, {});
     ops::linear(context, y, x, weight, {.accumulate = true});
+    ops::linear(context, y, x, weight, {.accumulate = true, .invariance = ops::Invariance::none});
   });
-  ASSERT_EQ(rows.size(), 2U);
+  ASSERT_EQ(rows.size(), 3U);
   EXPECT_EQ(rows[0].op, "linear");
   EXPECT_EQ(rows[0].kernel, "cuBLASLt bf16 bf16 NT");
   EXPECT_EQ(rows[0].shape, "4096x14336x4096");
@@ -49,6 +52,19 @@ TEST_F(DryGpuTest, ALibrarysGemmHasItsOwnFlopsAndBytes) {
   EXPECT_EQ(rows[0].bytes, 2.0 * (4096 * 14336 + 4096 * 4096 + 14336 * 4096));
   EXPECT_EQ(rows[1].kernel, "cuBLASLt bf16 bf16 NT +=");
   EXPECT_EQ(rows[1].bytes - rows[0].bytes, 2.0 * 4096 * 14336);
+  EXPECT_EQ(rows[2].kernel, "cuBLASLt bf16 bf16 NT += split-k");
+}
+
+TEST_F(DryGpuTest, ALibraryAddsTheBias) {
+  const Tensor y = tensor(DType::bf16, {64, 48}), x = tensor(DType::bf16, {64, 32}), bias = tensor(DType::f32, {48});
+  const Weight weight{StorageType::bf16, tensor(DType::bf16, {48, 32}).data, 48, 32, &gpu_};
+  const std::vector<BudgetRow> rows =
+      recorded([&](ops::Context& context) { ops::linear_bias(context, y, x, weight, bias, {}); });
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].op, "linear_bias");
+  EXPECT_EQ(rows[0].kernel, "cuBLASLt bf16 bf16 NT bias");
+  EXPECT_EQ(rows[0].bytes, 2.0 * (64 * 48 + 64 * 32 + 48 * 32 + 48));
+  EXPECT_EQ(rows[1].op, "scale");  // to bf16
 }
 
 // A row of 50,257 elements of 2 bytes is not aligned to 16 bytes, so our own kernels compute it.
@@ -79,6 +95,26 @@ TEST_F(DryGpuTest, BytesOfAKernelAreThoseOfItsOperands) {
   EXPECT_EQ(rows[0].op, "rms_norm");
   EXPECT_EQ(rows[0].bytes, 2 * 8 * 64 * 2 + 64 * 4);
   EXPECT_EQ(rows[0].flops, 0);
+}
+
+// q, k and v of Llama 3.1 8B for 256 sequences.
+TEST_F(DryGpuTest, LayersWithOneInputAreOneGemmAndACopy) {
+  const Tensor x = tensor(DType::bf16, {256, 4096});
+  std::vector<Tensor> y;
+  std::vector<Weight> weights;
+  for (const int64_t out : {4096, 1024, 1024}) {
+    y.push_back(tensor(DType::bf16, {256, out}));
+    weights.push_back({StorageType::bf16, nullptr, out, 4096, &gpu_});
+  }
+  for (Weight& weight : weights) weight.data = tensor(DType::bf16, {weight.out, weight.in}).data;
+  const std::vector<BudgetRow> rows =
+      recorded([&](ops::Context& context) { ops::linear_group(context, y, x, weights, {}); });
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].op, "gather_columns");
+  EXPECT_EQ(rows[0].shape, "256x3");
+  EXPECT_EQ(rows[0].bytes, 2.0 * 256 * 6144 * 2);
+  EXPECT_EQ(rows[1].op, "linear");
+  EXPECT_EQ(rows[1].shape, "256x6144x4096");
 }
 
 TEST_F(DryGpuTest, RefusesMoreThanItsMemory) {

@@ -1,6 +1,10 @@
 // What a GPU is given to do: launches of a training step and of a decoding step.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
 #include "infer/engine.h"
 #include "tensor/tolerance.h"
 #include "tests/parity/counting_gpu.h"
@@ -95,6 +99,71 @@ TEST_P(Launches, ADecodingStepHasFewPerLayer) {
     expected.insert(expected.end(), of_layer.begin(), of_layer.end());
   expected.insert(expected.end(), {"rms_norm_bf16_packed", "skinny_gemm_bf16_bf16", "sample"});  // norm, head, sample
   EXPECT_EQ(kernels, expected);
+}
+
+// Prompts of more tokens than the kernels for few tokens take: q, k and v of a layer are one gemm, and so are gate and
+// up, with biases too, and also where their weights are not one matrix in the files.
+TEST_P(Launches, LayersWithOneInputAreOneGemmForAPrompt) {
+  for (const char* model : {"llama/a", "qwen2/a", "gpt2/a"}) {
+    const Served served = serve(machine_, model, DType::bf16);
+    infer::EngineSettings settings;
+    settings.context = 24;
+    settings.page_tokens = 4;
+    infer::Engine engine(*machine_.device, machine_.registry, machine_.threads, *served.model, settings);
+    infer::Request request;
+    std::vector<int32_t> prompt(20);
+    std::iota(prompt.begin(), prompt.end(), 1);
+    request.prompt = std::move(prompt);
+    request.max_tokens = 1;
+    engine.submit(std::move(request));
+    std::vector<std::string> kernels;
+    device_->kernels = &kernels;
+    engine.step();
+    device_->kernels = nullptr;
+    int64_t divided = 0, gemms = 0;
+    for (const std::string& kernel : kernels) {
+      divided += kernel.starts_with("columns_") ? 1 : 0;
+      gemms += kernel.starts_with("gemm_") ? 1 : 0;
+    }
+    EXPECT_EQ(divided, served.loaded.spec.num_layers()) << model;
+    EXPECT_EQ(gemms, served.loaded.spec.num_layers() * 4) << model;  // q, k and v; o; gate and up; down
+  }
+}
+
+// Vocabularies of no multiple of 8 tokens (43 here) have padded logits where a library may compute them: for more rows
+// than the kernels for few rows take.
+TEST_P(Launches, LogitsOfManySequencesArePadded) {
+  for (const int32_t sequences : {4, 20}) {
+    const Served served = serve(machine_, "llama/a", DType::bf16);
+    infer::EngineSettings settings;
+    settings.context = 8;
+    settings.page_tokens = 4;
+    settings.sequences = sequences;
+    infer::Engine engine(*machine_.device, machine_.registry, machine_.threads, *served.model, settings);
+    for (int32_t i = 0; i < sequences; ++i) {
+      infer::Request request;
+      request.prompt = std::vector<int32_t>{i + 1, 2};
+      request.max_tokens = 2;
+      request.sampling.top_logprobs = 20;
+      engine.submit(std::move(request));
+    }
+    std::vector<std::string> kernels;
+    device_->kernels = &kernels;
+    const std::vector<infer::Output> outputs = engine.step();
+    device_->kernels = nullptr;
+    EXPECT_EQ(std::ranges::count(kernels, "pad_columns_f32"), sequences > 16 ? 1 : 0);
+    EXPECT_EQ(std::ssize(outputs), sequences);
+    for (const infer::Output& output : outputs) {
+      ASSERT_TRUE(output.token);
+      double share = 0;
+      for (const auto& [id, logprob] : output.token->top) {
+        EXPECT_LT(id, served.loaded.spec.vocab);
+        share += std::exp(static_cast<double>(logprob));
+      }
+      EXPECT_GT(share, 0.4);
+      EXPECT_LE(share, 1 + tolerance(DType::f32, served.loaded.spec.vocab));
+    }
+  }
 }
 
 // Launches of several ops have the bits of one for each op.

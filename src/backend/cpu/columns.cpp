@@ -27,31 +27,41 @@ void each_group(Context& context, const Tensor& wide, const Tensor& narrow, cons
   });
 }
 
-void run_gather(Context& context, const Tensor& y, const Tensor& x, ops::ColumnsAttributes attributes) {
-  each_group(context, x, y, attributes,
-             [](const std::byte* wide, std::byte* narrow, size_t bytes) { std::memcpy(narrow, wide, bytes); });
+void run_gather(Context& context, std::span<const Tensor> y, const Tensor& x,
+                std::span<const ops::ColumnsAttributes> parts) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    each_group(context, x, y[i], parts[i],
+               [](const std::byte* wide, std::byte* narrow, size_t bytes) { std::memcpy(narrow, wide, bytes); });
+  }
 }
 
-void run_scatter(Context& context, const Tensor& x, const Tensor& y, ops::ColumnsAttributes attributes) {
-  each_group(context, x, y, attributes,
-             [](std::byte* wide, const std::byte* narrow, size_t bytes) { std::memcpy(wide, narrow, bytes); });
+void run_scatter(Context& context, const Tensor& x, std::span<const Tensor> y,
+                 std::span<const ops::ColumnsAttributes> parts) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    each_group(context, x, y[i], parts[i],
+               [](std::byte* wide, const std::byte* narrow, size_t bytes) { std::memcpy(wide, narrow, bytes); });
+  }
 }
 
 int64_t column_of(const ops::ColumnsAttributes& attributes, int64_t narrow) {
   return narrow / attributes.width * attributes.stride + attributes.offset + narrow % attributes.width;
 }
 
-void reference_gather(Context&, const Tensor& y, const Tensor& x, ops::ColumnsAttributes attributes) {
-  const int64_t n = y.shape[1];
-  for (int64_t i = 0; i < y.elements(); ++i) {
-    set_element(y, i, element(x, i / n * x.shape[1] + column_of(attributes, i % n)));
+void reference_gather(Context&, std::span<const Tensor> y, const Tensor& x,
+                      std::span<const ops::ColumnsAttributes> parts) {
+  for (size_t part = 0; part < parts.size(); ++part) {
+    const int64_t n = y[part].shape[1];
+    for (int64_t i = 0; i < y[part].elements(); ++i)
+      set_element(y[part], i, element(x, i / n * x.shape[1] + column_of(parts[part], i % n)));
   }
 }
 
-void reference_scatter(Context&, const Tensor& x, const Tensor& y, ops::ColumnsAttributes attributes) {
-  const int64_t n = y.shape[1];
-  for (int64_t i = 0; i < y.elements(); ++i) {
-    set_element(x, i / n * x.shape[1] + column_of(attributes, i % n), element(y, i));
+void reference_scatter(Context&, const Tensor& x, std::span<const Tensor> y,
+                       std::span<const ops::ColumnsAttributes> parts) {
+  for (size_t part = 0; part < parts.size(); ++part) {
+    const int64_t n = y[part].shape[1];
+    for (int64_t i = 0; i < y[part].elements(); ++i)
+      set_element(x, i / n * x.shape[1] + column_of(parts[part], i % n), element(y[part], i));
   }
 }
 

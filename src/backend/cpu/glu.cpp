@@ -21,6 +21,20 @@ void run_forward(Context& context, const Tensor& y, const Tensor& gate, const Te
 }
 
 template <const GluKernels& K>
+void run_joined(Context& context, const Tensor& y, const Tensor& x, ops::Activation activation) {
+  const auto which = static_cast<size_t>(activation);
+  const int64_t width = y.shape[1];
+  by_type(y.dtype, [&]<class T>() {
+    context.threads->parallel_for(0, y.shape[0], row_grain(width), [&](int64_t lo, int64_t hi) {
+      for (int64_t row = lo; row < hi; ++row) {
+        const T* gate = elements<T>(x) + row * 2 * width;
+        of_type<T>(K.forward[which])(elements<T>(y) + row * width, gate, gate + width, width);
+      }
+    });
+  });
+}
+
+template <const GluKernels& K>
 void run_backward(Context& context, const Tensor& dgate, const Tensor& dup, const Tensor& dy, const Tensor& gate,
                   const Tensor& up, ops::Activation activation) {
   const auto which = static_cast<size_t>(activation);
@@ -43,6 +57,14 @@ void reference_forward(Context& context, const Tensor& y, const Tensor& gate, co
   });
 }
 
+void reference_joined(Context&, const Tensor& y, const Tensor& x, ops::Activation activation) {
+  const int64_t width = y.shape[1];
+  for (int64_t i = 0; i < y.elements(); ++i) {
+    const int64_t gate = i / width * 2 * width + i % width;
+    set_element(y, i, activate(activation, element(x, gate)).value * element(x, gate + width));
+  }
+}
+
 void reference_backward(Context& context, const Tensor& dgate, const Tensor& dup, const Tensor& dy, const Tensor& gate,
                         const Tensor& up, ops::Activation activation) {
   context.threads->parallel_for(0, dy.elements(), element_grain, [&](int64_t lo, int64_t hi) {
@@ -60,6 +82,8 @@ void reference_backward(Context& context, const Tensor& dgate, const Tensor& dup
 void register_glu(ops::Registry& registry, Levels levels) {
   INGOT_ADD_LEVELS(registry, levels.best, ops::Glu, run_forward, glu_kernels);
   registry.add<ops::Glu>(DeviceKind::cpu, "reference", reference_forward);
+  INGOT_ADD_LEVELS(registry, levels.best, ops::GluJoined, run_joined, glu_kernels);
+  registry.add<ops::GluJoined>(DeviceKind::cpu, "reference", reference_joined);
   INGOT_ADD_LEVELS(registry, levels.best, ops::GluBackward, run_backward, glu_kernels);
   registry.add<ops::GluBackward>(DeviceKind::cpu, "reference", reference_backward);
 }

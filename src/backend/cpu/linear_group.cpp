@@ -12,6 +12,6 @@ void register_linear_group(ops::Registry& registry, Levels levels) {
   ops::add_linear_group_apart(registry, DeviceKind::cpu);
 }
 
-void register_linear_glu(ops::Registry& registry, Levels) { ops::add_linear_glu_apart(registry, DeviceKind::cpu); }
+void register_linear_glu(ops::Registry& registry, Levels) { ops::add_linear_glu_grouped(registry, DeviceKind::cpu); }
 
 }  // namespace ingot::cpu

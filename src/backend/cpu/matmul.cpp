@@ -12,6 +12,7 @@
 #include "backend/cpu/simd/gemm.h"
 #include "backend/cpu/simd/pair_gemm.h"
 #include "backend/cpu/workspace.h"
+#include "ops/linear_bias.h"
 #include "ops/linear_low_rank.h"
 #include "ops/matmul_bytes.h"
 
@@ -314,6 +315,7 @@ void register_matmul(ops::Registry& registry, Levels levels) {
   }
 #endif
   if (levels.best < Isa::amx) ops::add_low_rank_apart(registry, DeviceKind::cpu);
+  ops::add_linear_bias_apart(registry, DeviceKind::cpu);
 #if defined(INGOT_SIMD_X86)
   if (levels.best == Isa::avx512) add_fma(registry);  // only where it is asked for
 #endif

@@ -183,8 +183,8 @@ Row row_of(const Tensor& chosen, const Tensor& logprobs, const Tensor& logits, c
   const int32_t* cuts = rows.cuts.as<int32_t>() + r * 5;
   const int32_t* offsets = rows.edit_offsets.as<int32_t>() + r;
   Row row{};
-  row.width = logits.shape[1];
-  row.logits = logits.as<float>() + r * row.width;
+  row.width = rows.vocabulary_of(logits);
+  row.logits = logits.as<float>() + r * logits.shape[1];
   row.scale = rows.scales.as<float>()[r * 2];
   row.least = rows.scales.as<float>()[r * 2 + 1];
   row.top_k = cuts[0];

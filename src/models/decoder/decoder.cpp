@@ -251,6 +251,10 @@ void Decoder::logits(nn::Pass& pass, const Tensor& logits, const Tensor& normed)
   nn::gather_columns_over_ranks(pass, logits, part, vocabulary_parts_);
 }
 
+int64_t Decoder::logit_columns(const nn::Pass& pass, int64_t rows) const {
+  return shard_.last() ? head_.logit_columns(pass, rows) : whole_.vocab;
+}
+
 void Decoder::losses(nn::Pass& pass, const Tensor& losses, const Tensor& targets, const Tensor& normed) const {
   nn::NextTokenLoss(losses, targets).compute(pass, head_, {}, normed);
 }

@@ -28,6 +28,7 @@ class Decoder : public Model {
   void forward(nn::Pass& pass, const Tensor& output, const Tensor& input) const override;
   bool is_recordable(const nn::Pass& pass) const override;
   void logits(nn::Pass& pass, const Tensor& logits, const Tensor& normed) const override;
+  int64_t logit_columns(const nn::Pass& pass, int64_t rows) const override;
   void losses(nn::Pass& pass, const Tensor& losses, const Tensor& targets, const Tensor& normed) const override;
   void forward(nn::Pass& pass, Slot& slot) const override;
   void loss(nn::Pass& pass, Slot& slot, const nn::Objective& objective) const override;

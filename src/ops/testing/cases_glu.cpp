@@ -34,6 +34,26 @@ OpCase forward_case(ops::Activation activation, DType dtype, int64_t rows, int64
   return c;
 }
 
+OpCase joined_case(ops::Activation activation, DType dtype, int64_t rows, int64_t n, double spread) {
+  OpCase c{.op = "glu_joined",
+           .name = fmt::format("{} {} T={} F={} of {}", ops::name(activation), name(dtype), rows, n, spread)};
+  c.also_f16 = true;
+  c.operands = {{"y", dtype, {rows, n}, Role::output}, {"x", dtype, {rows, 2 * n}, Role::input, normal(spread)}};
+  c.run = [activation](ops::Context& context, const Arguments& a) { ops::glu_joined(context, a[0], a[1], activation); };
+  c.reference = [=](Values& v, Conditions& conditions) {
+    const auto width = static_cast<size_t>(n);
+    for (size_t i = 0; i < v[0].size(); ++i) {
+      const size_t gate = i / width * 2 * width + i % width;
+      v[0][i] = activated(activation, v[1][gate]) * v[1][gate + width];
+      conditions[0].sum.push_back(activated_condition(activation, v[1][gate]) * std::abs(v[1][gate + width]));
+    }
+  };
+  c.precision = Precision::rounded_once;
+  c.flops = 5.0 * static_cast<double>(rows * n);
+  c.bytes = 3.0 * static_cast<double>(rows * n) * static_cast<double>(size_of(dtype));
+  return c;
+}
+
 OpCase backward_case(ops::Activation activation, DType dtype, int64_t rows, int64_t n, bool in_place, double spread) {
   OpCase c{.op = "glu_backward",
            .name = fmt::format("{} {} T={} F={} of {}{}", ops::name(activation), name(dtype), rows, n, spread,
@@ -84,6 +104,7 @@ std::vector<OpCase> glu_cases() {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       for (const int64_t n : {1, 7, 16, 33, 131}) {
         cases.push_back(forward_case(activation, dtype, 3, n, -1, 2.0));
+        cases.push_back(joined_case(activation, dtype, 3, n, 2.0));
         cases.push_back(backward_case(activation, dtype, 3, n, false, 2.0));
       }
       cases.push_back(forward_case(activation, dtype, 0, 5, -1, 1.0));
@@ -91,8 +112,11 @@ std::vector<OpCase> glu_cases() {
       cases.push_back(forward_case(activation, dtype, 5, 33, 2, 1.0));
       cases.push_back(backward_case(activation, dtype, 5, 33, true, 40.0));
       cases.push_back(forward_case(activation, dtype, 33, 1000, -1, 1.0));
+      cases.push_back(joined_case(activation, dtype, 6, 2200, 1.0));
+      cases.push_back(joined_case(activation, dtype, 0, 5, 1.0));
       cases.push_back(backward_case(activation, dtype, 33, 1000, false, 1.0));
       cases.push_back(timing(forward_case(activation, dtype, 1024, 5632, -1, 1.0)));
+      cases.push_back(timing(joined_case(activation, dtype, 1024, 5632, 1.0)));
       cases.push_back(timing(backward_case(activation, dtype, 1024, 5632, false, 1.0)));
     }
   }

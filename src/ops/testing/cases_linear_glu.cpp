@@ -69,6 +69,29 @@ OpCase linear_glu_case(Activation activation, DType dtype, StorageType gate, Sto
   return c;
 }
 
+// The same with both weights one after the other in one operand; `tokens` x `features` elements fill whole units of the
+// arena, so that the memory of both layers has no gap either.
+OpCase joined_linear_glu_case(Activation activation, DType dtype, StorageType storage, int64_t tokens, int64_t features,
+                              int64_t in) {
+  const LinearGroupAttributes group{.linear = {.row_invariant = true}};
+  OpCase c = linear_glu_case(activation, dtype, storage, storage, tokens, features, in, group);
+  c.name += " in one matrix";
+  c.operands.resize(2);
+  c.operands.push_back({"weights", DType::u8, {2 * features, in}, Role::input, normal(0.3), storage});
+  c.run = [=, apart = c.run](ops::Context& context, const Arguments& a) {
+    Arguments own = a;
+    own.weights = {{}, {}, a.weights[2].slice(0, features), a.weights[2].slice(features, 2 * features)};
+    apart(context, own);
+  };
+  c.reference = [=, apart = c.reference](Values& v, Conditions& conditions) {
+    const auto middle = v[2].begin() + features * in;
+    Values own = {v[0], v[1], {v[2].begin(), middle}, {middle, v[2].end()}};
+    apart(own, conditions);
+    v[0] = own[0];
+  };
+  return c;
+}
+
 }  // namespace
 
 std::vector<OpCase> linear_glu_cases() {
@@ -80,6 +103,7 @@ std::vector<OpCase> linear_glu_cases() {
     for (const Activation activation : every_activation) {
       cases.push_back(linear_glu_case(activation, dtype, plain, plain, 7, 133, 640, {}));
       cases.push_back(linear_glu_case(activation, dtype, plain, plain, 2, 40, 96, {.linear = serving}));
+      cases.push_back(joined_linear_glu_case(activation, dtype, plain, 24, 40, 64));
     }
     for (const StorageType storage : {q8_0, q4_0, q4_k, q6_k})
       cases.push_back(linear_glu_case(Activation::silu, dtype, storage, storage, 16, 33, 768, {}));

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ops/linear_group.h"
+#include "ops/linear_group_bytes.h"
 #include "ops/linear_int8_bytes.h"
 #include "ops/matmul_bytes.h"
 #include "ops/testing/linear_types.h"
@@ -66,7 +67,9 @@ OpCase group_case(DType result, DType given, const std::vector<Layer>& layers, i
     size_t bytes = linear_int8_bytes(tokens, in);
     for (const Layer& layer : layers)
       bytes = std::max(bytes, linear_bytes(tokens, layer.out, in, size_of(given), true, host_visible));
-    return bytes;
+    int64_t out = 0;
+    for (const Layer& layer : layers) out += layer.out;
+    return std::max(bytes, linear_group_bytes(tokens, out, size_of(result), host_visible));
   };
   for (const auto& [out, storage] : layers) {
     c.flops += 2.0 * static_cast<double>(tokens * out * in);
@@ -74,6 +77,37 @@ OpCase group_case(DType result, DType given, const std::vector<Layer>& layers, i
                static_cast<double>(tokens * out) * static_cast<double>(size_of(result));
   }
   c.bytes += static_cast<double>(tokens * in) * static_cast<double>(size_of(given));
+  return c;
+}
+
+// The same with the weights one after the other in one operand.
+OpCase joined_group_case(DType result, DType given, const std::vector<Layer>& layers, int64_t tokens, int64_t in) {
+  OpCase c = group_case(result, given, layers, tokens, in, {.linear = {.row_invariant = true}});
+  c.name += " in one matrix";
+  const size_t count = layers.size(), place = count + 1;
+  int64_t rows = 0;
+  for (const Layer& layer : layers) rows += layer.out;
+  c.operands.resize(place);
+  c.operands.push_back({"weights", DType::u8, {rows, in}, Role::input, normal(), layers.front().storage});
+  c.run = [=](ops::Context& context, const Arguments& a) {
+    std::vector<Weight> weights;
+    int64_t first = 0;
+    for (const Layer& layer : layers) {
+      weights.push_back(a.weights[place].slice(first, first + layer.out));
+      first += layer.out;
+    }
+    ops::linear_group(context, {a.tensors.data(), count}, a[count], weights, {.linear = {.row_invariant = true}});
+  };
+  c.reference = [=, apart = c.reference](Values& v, Conditions& conditions) {
+    Values own(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(place));
+    auto from = v[place].begin();
+    for (const Layer& layer : layers) {
+      own.emplace_back(from, from + layer.out * in);
+      from += layer.out * in;
+    }
+    apart(own, conditions);
+    std::copy_n(own.begin(), count, v.begin());
+  };
   return c;
 }
 
@@ -96,6 +130,8 @@ std::vector<OpCase> linear_group_cases() {
     const StorageType plain = given == DType::f32 ? f32 : given == DType::bf16 ? bf16 : f16;
     cases.push_back(group_case(result, given, {{150, plain}, {3, plain}, {133, plain}}, 7, 640, {}));
     cases.push_back(group_case(result, given, {{130, plain}, {130, plain}}, 16, 96, {}));
+    cases.push_back(joined_group_case(result, given, {{48, plain}, {16, plain}, {16, plain}}, 24, 64));
+    cases.push_back(joined_group_case(result, given, {{33, plain}, {7, plain}}, 19, 40));
     for (const StorageType storage : {q8_0, q4_0, q4_k, q6_k}) {
       cases.push_back(group_case(result, given, {{70, storage}, {33, storage}, {150, q8_0}}, 3, 768, {}));
     }

@@ -1,6 +1,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "ops/linear_bias.h"
 #include "ops/linear_low_rank.h"
 #include "ops/matmul.h"
 #include "ops/matmul_bytes.h"
@@ -211,6 +212,32 @@ OpCase low_rank_case(bool backward, DType result, DType given, StorageType stora
   return c;
 }
 
+// A linear layer with a bias, which may be rounded, or added to a rounded result.
+OpCase bias_case(DType result, DType given, StorageType storage, LinearSizes s, bool accumulate) {
+  OpCase c = linear_case(false, result, given, storage, s, accumulate);
+  c.op = "linear_bias";
+  c.operands.push_back({"bias", DType::f32, {s.out}});
+  c.run = [=](ops::Context& context, const Arguments& a) {
+    ops::linear_bias(context, a[0], a[1], a.weights[2], a[3], {.accumulate = accumulate});
+  };
+  c.reference = [=, linear = c.reference](Values& v, Conditions& conditions) {
+    linear(v, conditions);
+    conditions[0].narrow = absolute(v[0]);
+    for (size_t i = 0; i < v[0].size(); ++i) {
+      const double added = v[3][i % static_cast<size_t>(s.out)];
+      v[0][i] += added;
+      conditions[0].sum[i] += std::abs(added);
+      conditions[0].narrow[i] += std::abs(added);
+    }
+  };
+  c.scratch = [=, linear = c.scratch](int threads, bool host_visible) {
+    return std::max(linear(threads, host_visible), ops::linear_bias_bytes(s.out, size_of(result), host_visible));
+  };
+  c.length += 1;
+  c.bytes += static_cast<double>(s.out) * sizeof(float);
+  return c;
+}
+
 OpCase residual_case(DType result, DType given, StorageType storage, LinearSizes s, bool prefer_skinny) {
   return with_residual(linear_case(false, result, given, storage, s, true, prefer_skinny),
                        [=](ops::Context& context, const Arguments& a, const Tensor& residual) {
@@ -364,6 +391,14 @@ void add_linears(std::vector<OpCase>& cases, bool backward) {
         cases.push_back(residual_case(result, given, storage, {33, 37, 96}, true));
       }
       cases.push_back(low_rank_residual_case(result, given, StorageType::bf16, {33, 72, 64}, 8));
+      const StorageType plain = given == DType::f32    ? StorageType::f32
+                                : given == DType::bf16 ? StorageType::bf16
+                                                       : StorageType::f16;
+      for (const StorageType storage : {plain, StorageType::q8_0}) {
+        cases.push_back(bias_case(result, given, storage, {24, 48, 64}, false));
+        cases.push_back(bias_case(result, given, storage, {33, 24, 96}, true));
+        cases.push_back(bias_case(result, given, storage, {3, 35, 32}, false));
+      }
     }
     // On CPUs several decoded slices: more rows than ops::decoded_rows returns for this width. Too large for finite
     // differences.
@@ -379,6 +414,7 @@ void add_linears(std::vector<OpCase>& cases, bool backward) {
         timing(linear_case(backward, DType::f32, DType::f32, StorageType::f32, {tokens, 49152, 512}, false)));
   }
   if (backward) return;
+  cases.push_back(timing(bias_case(DType::bf16, DType::bf16, StorageType::bf16, {1024, 1536, 576}, false)));
   for (const int64_t tokens : {1, 8, 32, 512}) {
     cases.push_back(
         timing(linear_case(false, DType::bf16, DType::bf16, StorageType::bf16, {tokens, 49152, 576}, false, true)));

@@ -16,8 +16,11 @@ enum Place : size_t { chosen, logprobs, logits, scales, cuts, masks, edit_offset
 
 struct Sizes {
   int64_t rows, vocabulary, num_top;
-  double step = 0;    // logits are multiples of this, so that many are equal; 0: not quantised
-  double spread = 2;  // standard deviation of the logits
+  double step = 0;      // logits are multiples of this, so that many are equal; 0: not quantised
+  double spread = 2;    // standard deviation of the logits
+  int64_t padding = 0;  // columns of the logits beyond the vocabulary, which must not matter
+
+  int64_t columns() const { return vocabulary + padding; }
 };
 
 constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
@@ -79,9 +82,9 @@ struct Candidate {
 
 // The id sampled by row r of the settings: sorts all candidates, applies the filters, and finds the draw in order of
 // id.
-int64_t choice_of(const Values& v, size_t r, size_t width) {
+int64_t choice_of(const Values& v, size_t r, size_t width, size_t stride) {
   std::vector<float> changed;
-  for (size_t i = 0; i < width; ++i) changed.push_back(static_cast<float>(v[logits][r * width + i]));
+  for (size_t i = 0; i < width; ++i) changed.push_back(static_cast<float>(v[logits][r * stride + i]));
   for (size_t e = static_cast<size_t>(v[edit_offsets][r]); e < static_cast<size_t>(v[edit_offsets][r + 1]); ++e) {
     float& logit = changed[static_cast<size_t>(v[edit_ids][e])];
     logit = logit * static_cast<float>(v[edit_values][e * 3 + (logit > 0 ? 0 : 1)]);
@@ -130,15 +133,15 @@ int64_t choice_of(const Values& v, size_t r, size_t width) {
   return candidates.back().id;
 }
 
-void reference_row(Values& v, size_t r, size_t width, size_t columns) {
-  const double* row = v[logits].data() + r * width;
+void reference_row(Values& v, size_t r, size_t width, size_t stride, size_t columns) {
+  const double* row = v[logits].data() + r * stride;
   std::vector<size_t> order(width);
   std::iota(order.begin(), order.end(), size_t{0});
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return row[a] != row[b] ? row[a] > row[b] : a < b; });
   double sum = 0;
   for (size_t i = 0; i < width; ++i) sum += std::exp(row[i] - row[order[0]]);
   const double total = row[order[0]] + std::log(sum);
-  const int64_t id = choice_of(v, r, width);
+  const int64_t id = choice_of(v, r, width, stride);
   v[chosen][r * columns] = static_cast<double>(id);
   v[logprobs][r * columns] = id < 0 ? 0 : row[id] - total;
   for (size_t c = 1; c < columns; ++c) {
@@ -149,8 +152,9 @@ void reference_row(Values& v, size_t r, size_t width, size_t columns) {
 
 // Of the log-probabilities: the logit minus the largest one, and the log of the sum, whose absolute error is the
 // relative one of the sum. exp(x) has the absolute error of x as its relative one.
-void add_conditions(const Values& v, size_t r, size_t width, size_t columns, std::vector<double>& conditions) {
-  const double* row = v[logits].data() + r * width;
+void add_conditions(const Values& v, size_t r, size_t width, size_t stride, size_t columns,
+                    std::vector<double>& conditions) {
+  const double* row = v[logits].data() + r * stride;
   const double top = *std::max_element(row, row + width);
   double weight = 0;
   double of_sum = 0;
@@ -167,12 +171,13 @@ void add_conditions(const Values& v, size_t r, size_t width, size_t columns, std
 
 OpCase sampling_case(const Sizes& s) {
   OpCase c{.op = "sample",
-           .name = fmt::format("R={} V={} N={}{}", s.rows, s.vocabulary, s.num_top, s.step > 0 ? " ties" : "")};
+           .name = fmt::format("R={} V={} N={}{}{}", s.rows, s.vocabulary, s.num_top, s.step > 0 ? " ties" : "",
+                               s.padding > 0 ? fmt::format(" and {} columns", s.padding) : "")};
   const Drawn drawn([s] { return settings_of(s); });
   const int64_t edits = num_edits(s);
   c.operands = {{"chosen", DType::i32, {s.rows, 1 + s.num_top}, Role::output},
                 {"logprobs", DType::f32, {s.rows, 1 + s.num_top}, Role::output},
-                {"logits", DType::f32, {s.rows, s.vocabulary}, Role::input, normal(s.spread)},
+                {"logits", DType::f32, {s.rows, s.columns()}, Role::input, normal(s.spread)},
                 {"scales", DType::f32, {s.rows, 2}, Role::input, drawn[scales]},
                 {"cuts", DType::i32, {s.rows, 5}, Role::input, drawn[cuts]},
                 {"masks", DType::i32, {2, (s.vocabulary + 31) / 32}, Role::input, drawn[masks]},
@@ -186,9 +191,9 @@ OpCase sampling_case(const Sizes& s) {
   }
   // The op overwrites some inputs, which are copied first.
   c.scratch = [s, edits](int, bool) {
-    return Arena::footprint(DType::f32, Shape{s.rows, s.vocabulary}) + Arena::footprint(DType::f32, Shape{edits, 3});
+    return Arena::footprint(DType::f32, Shape{s.rows, s.columns()}) + Arena::footprint(DType::f32, Shape{edits, 3});
   };
-  c.run = [](ops::Context& context, const Arguments& a) {
+  c.run = [s](ops::Context& context, const Arguments& a) {
     const Arena::Scope scope(context.scratch);
     const auto copied = [&](const Tensor& tensor) {
       const Tensor copy = context.scratch.allocate(DType::f32, tensor.shape);
@@ -196,17 +201,16 @@ OpCase sampling_case(const Sizes& s) {
       return copy;
     };
     ops::SamplingRows rows{a[scales], a[cuts], a[masks], a[edit_offsets], a[edit_ids], copied(a[edit_values])};
+    if (s.padding > 0) rows.vocabulary = s.vocabulary;
     ops::sample(context, a[chosen], a[logprobs], copied(a[logits]), rows);
   };
   c.reference = [s](Values& v, Conditions& conditions) {
     conditions[logprobs].cancels = true;
-    for (size_t r = 0; r < static_cast<size_t>(s.rows); ++r) {
-      reference_row(v, r, static_cast<size_t>(s.vocabulary), static_cast<size_t>(1 + s.num_top));
-    }
-    for (size_t r = 0; r < static_cast<size_t>(s.rows); ++r) {
-      add_conditions(v, r, static_cast<size_t>(s.vocabulary), static_cast<size_t>(1 + s.num_top),
-                     conditions[logprobs].sum);
-    }
+    const auto width = static_cast<size_t>(s.vocabulary), stride = static_cast<size_t>(s.columns());
+    const auto columns = static_cast<size_t>(1 + s.num_top);
+    for (size_t r = 0; r < static_cast<size_t>(s.rows); ++r) reference_row(v, r, width, stride, columns);
+    for (size_t r = 0; r < static_cast<size_t>(s.rows); ++r)
+      add_conditions(v, r, width, stride, columns, conditions[logprobs].sum);
   };
   c.length = s.vocabulary;
   c.bytes = static_cast<double>(s.rows * s.vocabulary) * 4;
@@ -225,7 +229,8 @@ std::vector<OpCase> sampling_cases() {
                          {12, 1024, 5, 1.0},
                          {12, 3001, 20},
                          {6, 2500, 0, 4.0},
-                         {12, 700, 2, 0, 20}}) {
+                         {12, 700, 2, 0, 20},
+                         {24, 97, 3, 0, 2, 7}}) {
     cases.push_back(sampling_case(s));
   }
   for (const int64_t rows : {1, 32}) cases.push_back(timing(sampling_case({rows, 49152, 0})));

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "ops/cross_entropy.h"
 #include "ops/matmul.h"
 #include "tensor/tolerance.h"
 #include "tests/backend/gpu/fake_device.h"
@@ -108,6 +109,33 @@ TEST(PaddedColumns, ChangeNoBitOfOurKernels) {
     EXPECT_EQ(without_padding(wide.logits()), dense.logits());
     EXPECT_EQ(wide.input_gradient(), dense.input_gradient());
     EXPECT_EQ(wide.weight_gradient(), dense.weight_gradient());
+  }
+}
+
+// As a target beyond all columns has.
+TEST(PaddedColumns, AreNoTargets) {
+  const auto device = sim::make_device(32);
+  ops::Registry registry;
+  register_ops(registry, device->kind());
+  Arena memory(*device, size_t{1} << 16, "test"), scratch;
+  ops::Context context{*device, registry, scratch, nullptr};
+  const Tensor logits = memory.allocate(DType::f32, {4, padded}), dlogits = memory.allocate(DType::bf16, {4, padded});
+  const Tensor losses = memory.allocate(DType::f32, {4}), targets = memory.allocate(DType::i32, {4});
+  std::vector<float> values(4 * padded, 0.5F);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (i % padded >= out) values[i] = std::numeric_limits<float>::lowest();
+  }
+  const std::vector<int32_t> wanted = {out - 1, out, padded - 1, padded};
+  device->copy_from_host(logits.data, values.data(), logits.bytes());
+  device->copy_from_host(targets.data, wanted.data(), targets.bytes());
+  ops::cross_entropy(context, losses, dlogits, logits, targets);
+  std::vector<float> found(4);
+  std::vector<uint16_t> gradients(4 * padded);
+  device->copy_to_host(found.data(), losses.data, losses.bytes());
+  device->copy_to_host(gradients.data(), dlogits.data, dlogits.bytes());
+  for (size_t row = 0; row < wanted.size(); ++row) {
+    EXPECT_EQ(std::isnan(found[row]), row > 0) << "target " << wanted[row];
+    EXPECT_EQ(std::isnan(bf16_to_float(gradients[row * padded])), row > 0) << "target " << wanted[row];
   }
 }
 

@@ -1,5 +1,6 @@
 #include "backend/gpu/elementwise/activation_functions.h"
 #include "backend/gpu/elementwise/elements.h"
+#include "backend/gpu/rows.h"
 
 namespace ingot::gpu {
 
@@ -9,6 +10,13 @@ struct GluArgs {
   const void* up;
   ActivationType activation;
   int64_t n;
+};
+
+struct GluJoinedArgs {
+  void* y;
+  const void* x;
+  ActivationType activation;
+  int64_t n;  // features; one block per row
 };
 
 struct GluBackwardArgs {
@@ -24,6 +32,7 @@ struct GluBackwardArgs {
 }  // namespace ingot::gpu
 
 GPU_KERNEL_FORWARD_PACKS(glu, GluArgs, 256)
+GPU_KERNEL_FORWARD_PACKS(glu_joined, GluJoinedArgs, 256)
 GPU_KERNEL_PACKS(glu_backward, GluBackwardArgs, 256)
 
 #if GPU_KERNEL_PASS
@@ -36,6 +45,15 @@ GPU_FN void forward(const GluArgs& a) {
     map_elements<V>(
         a.n, static_cast<T*>(a.y), [](float gate, float up) { return decltype(activation)::value(gate) * up; },
         static_cast<const T*>(a.gate), static_cast<const T*>(a.up));
+  });
+}
+
+template <class T, int V>
+GPU_FN void joined(const GluJoinedArgs& a) {
+  const T* gates = static_cast<const T*>(a.x) + block_index() * 2 * a.n;
+  T* y = static_cast<T*>(a.y) + block_index() * a.n;
+  with_activation(a.activation, [&](auto activation) {
+    map_row<V>(a.n, y, [](float gate, float up) { return decltype(activation)::value(gate) * up; }, gates, gates + a.n);
   });
 }
 
@@ -61,6 +79,7 @@ GPU_FN void backward(const GluBackwardArgs& a) {
 }  // namespace
 
 GPU_KERNEL_BODY_FORWARD_PACKS(glu, GluArgs, forward)
+GPU_KERNEL_BODY_FORWARD_PACKS(glu_joined, GluJoinedArgs, joined)
 GPU_KERNEL_BODY_PACKS(glu_backward, GluBackwardArgs, backward)
 
 }  // namespace ingot::gpu::GPU_TARGET
@@ -80,6 +99,11 @@ void run_forward(Context& context, const Tensor& y, const Tensor& gate, const Te
                   {y.data, gate.data, up.data, activation_type_of(activation), y.elements()});
 }
 
+void run_joined(Context& context, const Tensor& y, const Tensor& x, ops::Activation activation) {
+  launch(context, of_rows(glu_joined, y.shape[1], {y, x}), {y.shape[0]},
+         {y.data, x.data, activation_type_of(activation), y.shape[1]});
+}
+
 void run_backward(Context& context, const Tensor& dgate, const Tensor& dup, const Tensor& dy, const Tensor& gate,
                   const Tensor& up, ops::Activation activation) {
   launch_elements(context, glu_backward, {dgate, dup, dy, gate, up},
@@ -90,6 +114,7 @@ void run_backward(Context& context, const Tensor& dgate, const Tensor& dup, cons
 
 void register_glu(ops::Registry& registry, DeviceKind kind) {
   registry.add<ops::Glu>(kind, "simt", run_forward);
+  registry.add<ops::GluJoined>(kind, "simt", run_joined);
   registry.add<ops::GluBackward>(kind, "simt", run_backward);
 }
 

@@ -21,8 +21,9 @@ struct Gemm {
   bool transpose_b = false;  // b is stored [n, k]
   // Of the type and the stride of c; c itself to add to it. Other matrices do not overlap with c.
   const void* addend = nullptr;
-  DType in = DType::f32;   // of a and b: f32, bf16 or f16; u8: e4m3 codes
-  DType out = DType::f32;  // of c: f32, bf16, or f16 if a is f16
+  const void* bias = nullptr;  // [n] of the type of c, added to every row; read by vendors' libraries; not with fp8
+  DType in = DType::f32;       // of a and b: f32, bf16 or f16; u8: e4m3 codes
+  DType out = DType::f32;      // of c: f32, bf16, or f16 if a is f16
   // For fp8 (u8) only. Element (i, j) of the product is multiplied by a_scales[i] b_scales[j]. `fnuz`: the device's
   // instructions read the codes as e4m3fnuz, which halves their value compared with e4m3.
   const float* a_scales = nullptr;  // [m]

@@ -119,6 +119,7 @@ void run(ops::Context& context, const Tensor& y, const Tensor& x, const ops::Gat
 
 void register_linear_glu(ops::Registry& registry, DeviceKind kind) {
   registry.add<ops::LinearGlu>(kind, "few", run, decline);
+  ops::add_linear_glu_joined(registry, kind);
   ops::add_linear_glu_apart(registry, kind);
 }
 

@@ -106,6 +106,7 @@ void run(ops::Context& context, std::span<const Tensor> y, const Tensor& x, std:
 
 void register_linear_group(ops::Registry& registry, DeviceKind kind) {
   registry.add<ops::LinearGroup>(kind, "few", run, decline);
+  ops::add_linear_group_joined(registry, kind);
   ops::add_linear_group_apart(registry, kind);
 }
 

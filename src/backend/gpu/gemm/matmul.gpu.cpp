@@ -74,6 +74,7 @@ GPU_KERNEL_BODY(gemm_any_f16_128, TileArgs) { multiply_any<F16, 128>(a); }
 #include "backend/gpu/gemm/gemm_ops.h"
 #include "backend/gpu/launch.h"
 #include "backend/gpu/ops.h"
+#include "ops/linear_bias.h"
 #include "ops/linear_low_rank.h"
 
 namespace ingot::gpu {
@@ -160,6 +161,7 @@ void register_matmul(ops::Registry& registry, DeviceKind kind) {
   register_dequantize_fp8(registry, kind);
   register_dequantize(registry, kind);
   ops::add_low_rank_apart(registry, kind);
+  ops::add_linear_bias_apart(registry, kind);
   using Feature = ops::Registry::Feature;
   registry.support<ops::Linear>(kind, Feature::residual);
   registry.support<ops::LinearLowRank>(kind, Feature::residual);

@@ -25,6 +25,7 @@ namespace ingot::gpu {
 // `Vendor` provides: Algorithm; name, prefix, names(); the codes f32, bf16, f16, e4m3, e4m3_fnuz, compute_f32,
 // transposed, not_transposed; transpose_a, transpose_b, a_scales, b_scales (attributes of a matmul), max_workspace (of
 // a preference); a constructor from SharedLibrary; and
+//   epilogue, bias, bias_type (attributes of a matmul);
 //   preferences(bool split): the vendor's own, where sums may be split or not;
 //   const char* decline_codes(product): why it cannot run this fp8 gemm, even if the library offers algorithms;
 //   LtSum sum(handle, algorithm, workspace_bytes): how it adds up a gemm that needs so much workspace;
@@ -52,7 +53,7 @@ class BlasLt : public MatmulLibrary {
   std::string_view decline(const Gemm& p) override {
     if (p.m == 0 || p.n == 0 || p.k == 0) return "m, n or k is 0";
     if (p.in == DType::f32 && p.out != DType::f32) return "f32 operands need an f32 result";
-    for (const void* data : {static_cast<const void*>(p.c), p.addend, p.a, p.b}) {
+    for (const void* data : {static_cast<const void*>(p.c), p.addend, p.bias, p.a, p.b}) {
       if (reinterpret_cast<uintptr_t>(data) % aligned_bytes != 0) return "memory is not aligned to 16 bytes";
     }
     for (const int64_t bytes : {p.lda * size(p.in), p.ldb * size(p.in), p.ldc * size(p.out)}) {
@@ -70,6 +71,7 @@ class BlasLt : public MatmulLibrary {
     if (!with.reason.empty()) throw_error(ErrorKind::internal, "{}: {}: {}", Vendor::name, text(p), with.reason);
     const float alpha = p.fnuz ? 4 : 1;
     if (p.in == DType::u8) set_scales(with.shape.product.get(), p.b_scales, p.a_scales);
+    if (p.bias != nullptr) set_bias(with.shape.product.get(), p.bias);
     const float beta = p.addend != nullptr ? 1 : 0;
     const void* addend = p.addend != nullptr ? p.addend : p.c;
     const LtStatus status =
@@ -98,7 +100,7 @@ class BlasLt : public MatmulLibrary {
   static constexpr size_t max_plans =
       4096;  // size of each cache, of plans and of algorithms; prompts have many lengths
   // A non-null dummy address, for descriptors that are not launched.
-  static inline const float* const some_scales = reinterpret_cast<const float*>(aligned_bytes);
+  static inline const float* const some_address = reinterpret_cast<const float*>(aligned_bytes);
 
   struct Shape {
     LtOwned product, a, b, c;
@@ -110,10 +112,10 @@ class BlasLt : public MatmulLibrary {
     size_t workspace_bytes = 0;
     float waves = 0;
   };
-  // Types, layout and k.
+  // Types, layout, whether it has a bias, and k.
   struct Form {
     DType in, out;
-    bool transpose_a, transpose_b, fnuz;
+    bool transpose_a, transpose_b, fnuz, bias;
     int64_t k;
     auto operator<=>(const Form&) const = default;
   };
@@ -146,7 +148,7 @@ class BlasLt : public MatmulLibrary {
     }
   }
   static Class class_of(const Gemm& p, bool workspace) {
-    const Form form{p.in, p.out, p.transpose_a, p.transpose_b, p.fnuz, p.k};
+    const Form form{p.in, p.out, p.transpose_a, p.transpose_b, p.fnuz, p.bias != nullptr, p.k};
     switch (p.invariance) {
       case ops::Invariance::slices: return {form};
       case ops::Invariance::rows: return {form, 0, p.n};
@@ -155,9 +157,9 @@ class BlasLt : public MatmulLibrary {
     return {form, row_bucket(p.m), p.n, workspace};
   }
   static std::string text(const Gemm& p) {
-    return fmt::format("gemm of {} [{}, {}] and [{}, {}]{}{}", p.in == DType::u8 ? "fp8" : name(p.in), p.m, p.k, p.k,
+    return fmt::format("gemm of {} [{}, {}] and [{}, {}]{}{}{}", p.in == DType::u8 ? "fp8" : name(p.in), p.m, p.k, p.k,
                        p.n, p.transpose_a ? ", the first transposed" : "",
-                       p.transpose_b ? ", the second transposed" : "");
+                       p.transpose_b ? ", the second transposed" : "", p.bias != nullptr ? ", with a bias" : "");
   }
   void check(LtStatus status, std::string_view what) const {
     if (status != 0) {
@@ -169,6 +171,10 @@ class BlasLt : public MatmulLibrary {
   void set_scales(LtDescriptor product, const float* a, const float* b) const {
     check(lt_.MatmulDescSetAttribute(product, Vendor::a_scales, static_cast<const void*>(&a), sizeof a), "fp8 scales");
     check(lt_.MatmulDescSetAttribute(product, Vendor::b_scales, static_cast<const void*>(&b), sizeof b), "fp8 scales");
+  }
+
+  void set_bias(LtDescriptor product, const void* bias) const {
+    check(lt_.MatmulDescSetAttribute(product, Vendor::bias, static_cast<const void*>(&bias), sizeof bias), "a bias");
   }
 
   // fp8 gemms have one scale per row of a and per column of b. A library that is too old for these modes rejects them.
@@ -203,7 +209,14 @@ class BlasLt : public MatmulLibrary {
     if (p.in == DType::u8) {
       check(set_scale_modes(product), "an fp8 gemm");
       // Each call sets its own scales when it starts; algorithms are selected as if there were some.
-      set_scales(product, some_scales, some_scales);
+      set_scales(product, some_address, some_address);
+    }
+    if (p.bias != nullptr) {
+      constexpr uint32_t add_bias = 4;  // .._EPILOGUE_BIAS in both libraries: to each of our rows
+      const int32_t bias_type = type(p.out, false);
+      check(lt_.MatmulDescSetAttribute(product, Vendor::epilogue, &add_bias, sizeof add_bias), "a bias");
+      check(lt_.MatmulDescSetAttribute(product, Vendor::bias_type, &bias_type, sizeof bias_type), "a bias");
+      set_bias(product, some_address);  // each call sets its own when it starts
     }
     // Our row-major rows x columns matrix is a column-major columns x rows matrix to the library.
     const auto matrix = [&](DType dtype, int64_t rows, int64_t columns, int64_t ld) {
@@ -233,6 +246,7 @@ class BlasLt : public MatmulLibrary {
             .ldc = stride(n, form.out),
             .transpose_a = form.transpose_a,
             .transpose_b = form.transpose_b,
+            .bias = form.bias ? some_address : nullptr,
             .in = form.in,
             .out = form.out,
             .fnuz = form.fnuz};

@@ -22,6 +22,9 @@ struct CublasLt {
   static constexpr int transposed = 1;
   static constexpr int transpose_a = 3;    // cublasLtMatmulDescAttributes_t
   static constexpr int transpose_b = 4;    // cublasLtMatmulDescAttributes_t
+  static constexpr int epilogue = 7;       // cublasLtMatmulDescAttributes_t
+  static constexpr int bias = 8;           // cublasLtMatmulDescAttributes_t
+  static constexpr int bias_type = 26;     // cublasLtMatmulDescAttributes_t
   static constexpr int a_scales = 17;      // cublasLtMatmulDescAttributes_t
   static constexpr int b_scales = 18;      // cublasLtMatmulDescAttributes_t
   static constexpr int max_workspace = 1;  // cublasLtMatmulPreferenceAttributes_t

@@ -35,6 +35,9 @@ struct HipblasLt {
   static constexpr int transposed = 112;
   static constexpr int transpose_a = 0;    // hipblasLtMatmulDescAttributes_t
   static constexpr int transpose_b = 1;    // hipblasLtMatmulDescAttributes_t
+  static constexpr int epilogue = 2;       // hipblasLtMatmulDescAttributes_t
+  static constexpr int bias = 3;           // hipblasLtMatmulDescAttributes_t
+  static constexpr int bias_type = 4;      // hipblasLtMatmulDescAttributes_t
   static constexpr int a_scales = 5;       // hipblasLtMatmulDescAttributes_t
   static constexpr int b_scales = 6;       // hipblasLtMatmulDescAttributes_t
   static constexpr int max_workspace = 1;  // hipblasLtMatmulPreferenceAttributes_t

@@ -6,6 +6,7 @@
 #include "backend/gpu/ops.h"
 #include "backend/gpu/runtime/matmul_library.h"
 #include "base/error.h"
+#include "ops/linear_bias.h"
 #include "ops/linear_fp8.h"
 #include "tensor/fp8.h"
 
@@ -78,6 +79,33 @@ bool decline_linear_backward_input(const Context& context, const Tensor& dx, con
   });
 }
 
+Gemm bias_gemm(const Tensor& y, const Tensor& x, const Weight& weight, const void* bias,
+               const ops::LinearAttributes& attributes) {
+  Gemm product =
+      linear_gemm(y, x, weight, {0, weight.out, weight.data}, addend_of(y, attributes), attributes.invariance);
+  product.bias = bias;
+  return product;
+}
+
+void run_linear_bias(Context& context, const Tensor& y, const Tensor& x, const Weight& weight, const Tensor& bias,
+                     ops::LinearAttributes attributes) {
+  const Arena::Scope scope(context.scratch);
+  Tensor own = bias;
+  if (y.dtype != bias.dtype) {
+    own = context.scratch.allocate(y.dtype, bias.shape);
+    ops::scale(context, own, bias, 1);
+  }
+  multiply(context, bias_gemm(y, x, weight, own.data, attributes));
+}
+
+bool decline_linear_bias(const Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
+                         const Tensor& bias, ops::LinearAttributes attributes, ops::Refusal refuse) {
+  if (!in_place(weight, x.dtype)) return refuse("decodes no weights");
+  if (!attributes.row_invariant && x.shape[0] <= ops::max_skinny_rows)
+    return refuse("leaves few tokens to our kernels");
+  return decline(context, bias_gemm(y, x, weight, bias.data, attributes), refuse);
+}
+
 // The gemm y (+)= x W^T of fp8 codes, without the scales.
 Gemm fp8_product(const Context& context, const Tensor& y, const Weight& x, const Weight& weight,
                  ops::LinearAttributes attributes) {
@@ -136,6 +164,7 @@ void register_vendor_matmul(ops::Registry& registry, DeviceKind kind) {
   registry.add<ops::Linear>(kind, name, run_linear<multiply>, decline_linear);
   registry.add<ops::LinearBackwardInput>(kind, name, run_linear_backward_input<multiply>,
                                          decline_linear_backward_input);
+  registry.add<ops::LinearBias>(kind, name, run_linear_bias, decline_linear_bias);
 }
 
 void register_vendor_linear_fp8(ops::Registry& registry, DeviceKind kind) {

@@ -70,6 +70,9 @@ GPU_FN Exponentials exponentials(const float* logits, int64_t n, float* parts) {
   return {largest, block_sum<threads>(sum * exponential(max_logit - largest), parts)};
 }
 
+// What the columns of padding have (ops/matmul.h).
+constexpr uint32_t lowest_bits = 0xff7fffff;
+
 // A target outside the vocabulary, other than -1, gives NaN.
 template <class D, int V>
 GPU_FN void row_of(const CrossEntropyArgs& a) {
@@ -84,7 +87,8 @@ GPU_FN void row_of(const CrossEntropyArgs& a) {
     for (int64_t j = thread_index() * V; j < a.n; j += threads * V) store_floats(dlogits + j, Floats<V>{});
     return;
   }
-  const float at_target = target >= 0 && target < a.n ? logits[target] : not_a_number();
+  float at_target = target >= 0 && target < a.n ? logits[target] : not_a_number();
+  if (at_target == bits_of<float>(lowest_bits)) at_target = not_a_number();
 
   const auto [largest, total] = exponentials<V>(logits, a.n, shared.parts);
   if (thread_index() == 0) a.losses[token] = logarithm(total) + (largest - at_target);

@@ -12,9 +12,10 @@ struct SampleArgs {
   const int32_t* edit_offsets;
   const int32_t* edit_ids;
   float* edit_values;
-  int64_t n;      // the vocabulary; one block per row
-  int64_t words;  // words of a mask
-  int columns;    // columns of chosen
+  int64_t n;       // the vocabulary; one block per row
+  int64_t stride;  // columns of logits
+  int64_t words;   // words of a mask
+  int columns;     // columns of chosen
 };
 
 }  // namespace ingot::gpu
@@ -257,7 +258,7 @@ GPU_FN int32_t draw(const SampleArgs& a, const Row& row, SharedStorage& shared, 
 GPU_KERNEL_BODY(sample, SampleArgs) {
   GPU_SHARED(SharedStorage, shared);
   const int64_t r = block_index();
-  float* logits = a.logits + r * a.n;
+  float* logits = a.logits + r * a.stride;
   int32_t* chosen = a.chosen + r * a.columns;
   float* logprobs = a.logprobs + r * a.columns;
   const int32_t mask = a.cuts[r * 5 + 4];
@@ -353,7 +354,8 @@ void run(ops::Context& context, const Tensor& chosen, const Tensor& logprobs, co
     args.edit_ids = rows.edit_ids.as<int32_t>();
     args.edit_values = rows.edit_values.as<float>();
   }
-  args.n = logits.shape[1];
+  args.n = rows.vocabulary_of(logits);
+  args.stride = logits.shape[1];
   args.columns = static_cast<int>(chosen.shape[1]);
   launch(context, sample, {logits.shape[0]}, args);
 }

@@ -31,17 +31,24 @@ struct Product {
   int compute_type, scale_type;
   std::map<int, int32_t> attributes;
   std::map<int, const float*> scales;
+  const void* bias = nullptr;
 };
 
-// Attributes have 4 bytes, the pointers `a_scales` and `b_scales` 8. With INGOT_FAKE_OLD_BLAS_LT in the environment
-// this is a library without scale modes (attributes 31 and 32).
-inline bool set_attribute(Product& product, int attribute, const void* value, size_t bytes, int a_scales,
-                          int b_scales) {
-  const bool pointer = attribute == a_scales || attribute == b_scales;
-  if (bytes != (pointer ? sizeof(void*) : sizeof(int32_t))) return false;
+// The numbers of a vendor's attributes: those that are pointers, and those of the epilogue.
+struct Attributes {
+  int a_scales, b_scales, bias, bias_type, epilogue;
+};
+
+// Attributes have 4 bytes, pointers 8. With INGOT_FAKE_OLD_BLAS_LT in the environment this is a library without scale
+// modes (attributes 31 and 32).
+inline bool set_attribute(Product& product, int attribute, const void* value, size_t bytes, const Attributes& of) {
+  const bool scales = attribute == of.a_scales || attribute == of.b_scales;
+  if (bytes != (scales || attribute == of.bias ? sizeof(void*) : sizeof(int32_t))) return false;
   if ((attribute == 31 || attribute == 32) && std::getenv("INGOT_FAKE_OLD_BLAS_LT") != nullptr) return false;
-  if (pointer) {
+  if (scales) {
     std::memcpy(&product.scales[attribute], value, bytes);
+  } else if (attribute == of.bias) {
+    std::memcpy(&product.bias, value, bytes);
   } else {
     std::memcpy(&product.attributes[attribute], value, bytes);
   }
@@ -51,6 +58,15 @@ inline bool set_attribute(Product& product, int attribute, const void* value, si
 struct Preference {
   std::map<int, uint64_t> attributes;
 };
+
+// Of the epilogues only 4 exists here, BIAS: a vector of the type of d, aligned, with an element for each row of d.
+inline bool epilogue_fits(const Product& product, const Matrix& d, const Attributes& of) {
+  const auto epilogue = product.attributes.find(of.epilogue);
+  if (epilogue == product.attributes.end()) return product.bias == nullptr;
+  const auto type = product.attributes.find(of.bias_type);
+  return epilogue->second == 4 && product.bias != nullptr && reinterpret_cast<uintptr_t>(product.bias) % 16 == 0 &&
+         type != product.attributes.end() && type->second == d.type;
+}
 
 inline float element(const Matrix& matrix, const void* data, uint64_t row, uint64_t column) {
   const uint64_t at = row + column * static_cast<uint64_t>(matrix.ld);
@@ -91,11 +107,13 @@ inline bool fits(const Matrix& a, bool transpose_a, const Matrix& b, bool transp
   return k == other_k && m == d.rows && n == d.columns && m == c.rows && n == c.columns && c.type == d.type;
 }
 
-// Element (i, j) of the product is multiplied by a_scales[i] b_scales[j] (outer-vector scales) unless they are null.
-// Sums are taken in `pieces`, each of which adds up every pieces-th term.
+// Element (i, j) of the product is multiplied by a_scales[i] b_scales[j] (outer-vector scales), and bias[i] of d's type
+// is added, unless they are null. Sums are taken in `pieces`, each of which adds up every pieces-th term.
 inline void multiply(float alpha, const Matrix& a, const void* a_data, bool transpose_a, const Matrix& b,
                      const void* b_data, bool transpose_b, float beta, const Matrix& c, const void* c_data,
-                     const Matrix& d, void* d_data, const float* a_scales, const float* b_scales, uint64_t pieces) {
+                     const Matrix& d, void* d_data, const float* a_scales, const float* b_scales, const void* bias,
+                     uint64_t pieces) {
+  const Matrix vector{d.type, d.rows, 1, static_cast<int64_t>(d.rows)};
   const uint64_t k = transpose_a ? a.rows : a.columns;
   for (uint64_t column = 0; column < d.columns; ++column) {
     for (uint64_t row = 0; row < d.rows; ++row) {
@@ -112,7 +130,8 @@ inline void multiply(float alpha, const Matrix& a, const void* a_data, bool tran
       if (a_scales != nullptr) sum *= a_scales[row];
       if (b_scales != nullptr) sum *= b_scales[column];
       const float before = beta != 0 ? beta * element(c, c_data, row, column) : 0;
-      set(d, d_data, row, column, alpha * sum + before);
+      const float shift = bias != nullptr ? element(vector, bias, row, 0) : 0;
+      set(d, d_data, row, column, alpha * sum + before + shift);
     }
   }
 }

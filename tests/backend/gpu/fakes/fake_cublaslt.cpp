@@ -32,6 +32,8 @@ size_t workspace_of(const Algorithm& algorithm, const fake::Matrix& d) {
   return algorithm.data[0] == 2 ? 1024 : 0;
 }
 
+constexpr fake::Attributes attributes{.a_scales = 17, .b_scales = 18, .bias = 8, .bias_type = 26, .epilogue = 7};
+
 bool transposes(const fake::Product& product, int attribute) {
   const auto at = product.attributes.find(attribute);
   return at != product.attributes.end() && at->second == 1;
@@ -68,7 +70,7 @@ EXPORT int cublasLtMatmulDescDestroy(fake::Product* product) {
   return success;
 }
 EXPORT int cublasLtMatmulDescSetAttribute(fake::Product* product, int attribute, const void* value, size_t bytes) {
-  return fake::set_attribute(*product, attribute, value, bytes, 17, 18) ? success : invalid_value;
+  return fake::set_attribute(*product, attribute, value, bytes, attributes) ? success : invalid_value;
 }
 EXPORT int cublasLtMatrixLayoutCreate(fake::Matrix** matrix, int type, uint64_t rows, uint64_t columns, int64_t ld) {
   *matrix = new fake::Matrix{type, rows, columns, ld};
@@ -107,7 +109,8 @@ EXPORT int cublasLtMatmulAlgoGetHeuristic(void*, fake::Product* product, fake::M
     if (preference->attributes.at(attribute) != 16) return not_supported;
   }
   const uint64_t k = transpose_a ? a->rows : a->columns;
-  if (k == 56 || !scales_fit(*product, *a, *b, *d)) return not_supported;
+  if (k == 56 || !scales_fit(*product, *a, *b, *d) || !fake::epilogue_fits(*product, *d, attributes))
+    return not_supported;
   for (const uint64_t id : {5, 6, 1, 2, 3, 4}) {
     if (k == 20 && id != 1) continue;
     const Algorithm algorithm{{id}};
@@ -159,10 +162,10 @@ EXPORT int cublasLtMatmul(void*, fake::Product* product, const float* alpha, con
   for (const void* data : {a_data, b_data, c_data, static_cast<const void*>(d_data)}) {
     if (!fake::aligned(data)) return invalid_value;
   }
-  if (!scales_fit(*product, *a, *b, *d)) return invalid_value;
+  if (!scales_fit(*product, *a, *b, *d) || !fake::epilogue_fits(*product, *d, attributes)) return invalid_value;
   const bool codes = a->type == fake::e4m3;
   fake::multiply(*alpha, *a, a_data, transpose_a, *b, b_data, transpose_b, *beta, *c, c_data, *d, d_data,
-                 codes ? product->scales.at(17) : nullptr, codes ? product->scales.at(18) : nullptr,
+                 codes ? product->scales.at(17) : nullptr, codes ? product->scales.at(18) : nullptr, product->bias,
                  pieces_of(*algorithm));
   return success;
 }

@@ -12,6 +12,8 @@ constexpr int success = 0;
 constexpr int invalid_value = 3;
 constexpr int not_supported = 7;
 
+constexpr fake::Attributes attributes{.a_scales = 5, .b_scales = 6, .bias = 3, .bias_type = 4, .epilogue = 2};
+
 bool transposes(const fake::Product& product, int attribute) {
   const auto at = product.attributes.find(attribute);
   return at != product.attributes.end() && at->second == 112;
@@ -81,7 +83,7 @@ EXPORT int hipblasLtMatmulDescDestroy(Product* product) {
   return success;
 }
 EXPORT int hipblasLtMatmulDescSetAttribute(Product* product, int attribute, const void* value, size_t bytes) {
-  return fake::set_attribute(*product, attribute, value, bytes, 5, 6) ? success : invalid_value;
+  return fake::set_attribute(*product, attribute, value, bytes, attributes) ? success : invalid_value;
 }
 EXPORT int hipblasLtMatrixLayoutCreate(Matrix** matrix, int type, uint64_t rows, uint64_t columns, int64_t ld) {
   *matrix = new Matrix{{type, rows, columns, ld}};
@@ -114,7 +116,7 @@ EXPORT int hipblasLtMatmulAlgoGetHeuristic(void*, Product* product, Matrix* a, M
   if (!fake::fits(*a, transpose_a, *b, transposes(*product, 1), *c, *d)) return invalid_value;
   const uint64_t k = transpose_a ? a->rows : a->columns;
   if (k == 56) return not_supported;
-  if (!scales_fit(*product, *a, *b)) return not_supported;
+  if (!scales_fit(*product, *a, *b) || !fake::epilogue_fits(*product, *d, attributes)) return not_supported;
   for (const uint8_t id : std::initializer_list<uint8_t>{4, 5, 1, 2, 3}) {
     if (k == 20 && id != 4) continue;
     const Algorithm algorithm{{id}, preference->attributes.at(1)};
@@ -138,10 +140,11 @@ EXPORT int hipblasLtMatmul(void*, Product* product, const float* alpha, const vo
   if (id != 3 && id != 1 && (id != 2 || d->columns < 16)) return not_supported;
   const size_t needed = workspace_of(*algorithm, *d);
   if (!fake::takes_workspace(needed, workspace, workspace_bytes)) return invalid_value;
-  if (!scales_fit(*product, *a, *b)) return invalid_value;
+  if (!scales_fit(*product, *a, *b) || !fake::epilogue_fits(*product, *d, attributes)) return invalid_value;
   const bool codes = fake::is_fp8(a->type);
   fake::multiply(*alpha, *a, a_data, transpose_a, *b, b_data, transpose_b, *beta, *c, c_data, *d, d_data,
-                 codes ? product->scales.at(5) : nullptr, codes ? product->scales.at(6) : nullptr, needed > 0 ? 4 : 1);
+                 codes ? product->scales.at(5) : nullptr, codes ? product->scales.at(6) : nullptr, product->bias,
+                 needed > 0 ? 4 : 1);
   return success;
 }
 
