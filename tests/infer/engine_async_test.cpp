@@ -50,6 +50,7 @@ class InsertedOps : public ops::OpObserver {
 struct Outputs {
   std::ostringstream text;
   std::vector<float> numbers;
+  int64_t cached = 0;
 
   void add(const SampledToken& token) {
     text << ' ' << token.id;
@@ -60,13 +61,12 @@ struct Outputs {
     }
   }
   void add(const Output& output) {
-    text << '[' << output.cached_tokens;
+    cached += output.cached_tokens;
     for (const SampledToken& token : output.prompt) add(token);
     if (output.token) add(*output.token);
     if (output.ended_by) add(*output.ended_by);
-    if (output.finish) text << ' ' << name(*output.finish) << output.error;
+    if (output.finish) text << ' ' << name(*output.finish) << output.error << ", cached " << cached;
     numbers.insert(numbers.end(), output.embedding.begin(), output.embedding.end());
-    text << ']';
   }
 };
 
