@@ -179,7 +179,7 @@ Alternation alternate(DecodeBench& bench, int64_t prompt, int64_t steps, double 
   return {median(times[0]), median(times[1])};
 }
 
-// The mean of all steps that decode a token for each request.
+// The mean of the steps that decode a token for each request.
 StepProfile profile_steps(const runtime::Runtime& runtime, DecodeBench& bench, const spec::ModelSpec& model,
                           const DecodeOptions& options) {
   StepProfile profile;
@@ -197,7 +197,8 @@ StepProfile profile_steps(const runtime::Runtime& runtime, DecodeBench& bench, c
   // Prompts may take several steps, so that some requests begin before others. `produced`: tokens of the first one.
   int64_t produced = 0;
   for (int64_t given = 0; given < options.batch; produced += given > 0 ? 1 : 0) given = std::ssize(bench.step());
-  const int64_t steps = options.tokens - produced;
+  // Without the last one, in which a GPU, which runs a step ahead, is given nothing more.
+  const int64_t steps = options.tokens - produced - 1;
   if (steps < 1) {
     throw_hint(ErrorKind::usage, "raise --tokens or lower --batch",
                "--profile: the first of {} requests ends before all decode", options.batch);
@@ -283,7 +284,7 @@ DecodeReport bench_decode(const DecodeOptions& options) {
   for (int64_t given = 0; !bench.idle();) {
     const double on_device = bench.counts().device_seconds;
     const double from = steady_seconds();
-    const std::vector<infer::Output> outputs = bench.step();  // sampled tokens are on the host, so the device is idle
+    const std::vector<infer::Output> outputs = bench.step();  // waits for a batch; a GPU has been given the next one
     const double took = steady_seconds() - from;
     for (const infer::Output& each : outputs) {
       if (each.token && !std::isfinite(each.token->logprob)) {

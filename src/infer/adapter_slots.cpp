@@ -43,7 +43,8 @@ AdapterSlots::AdapterSlots(Device& device, Arena& arena, const spec::ModelSpec& 
       rank_(rank),
       activation_(activation),
       share_(std::move(share)),
-      slots_(static_cast<size_t>(slots)) {
+      slots_(static_cast<size_t>(slots)),
+      computed_(device.make_event()) {
   const auto parameters = static_cast<int64_t>(spec::parameters(whole).size());
   entries_ = arena.allocate(DType::i64, Shape{slots, parameters, 3});
   const size_t bytes = slot_bytes(spec::sizes_of(whole, shard), rank, activation);
@@ -160,12 +161,14 @@ void AdapterSlots::fill(size_t index, const HostAdapter& adapter) {
   }
 }
 
-// Starts the copy of the staged data to the device. No batch in flight reads the slot: nobody has used it since it was
-// acquired, and every step waits for its own batch.
+// Starts the copy of the staged data to the device. A batch in flight may still read what the slot had before: the copy
+// waits for the work that is queued so far.
 void AdapterSlots::send(size_t index) {
   Slot& slot = slots_[index];
   const size_t row = row_bytes();
   slot.staging_copy = nullptr;
+  computed_->record(Stream::compute);
+  computed_->wait_on(Stream::copy);
   if (slot.staged > row) {
     device_.copy_from_host_async(Stream::copy, slot.memory.data, slot.staging.data() + row, slot.staged - row);
   }

@@ -78,6 +78,7 @@ class AdapterSlots {
   Share share_;
   Tensor entries_;
   std::vector<Slot> slots_;
+  std::unique_ptr<Event> computed_;
   uint64_t clock_ = 0;
   int64_t uploads_ = 0;
   std::optional<CopyThread> copies_;  // if the device does not read host memory; destroyed before what it writes to

@@ -20,8 +20,10 @@ namespace {
 struct Sequence {
   SequenceState state;
   Request request;
-  std::vector<int32_t> ids;  // prompt and output; empty before its first chunk is computed
-  TokenCounts counts;        // of `ids`, where there are penalties
+  // Prompt and output; empty before its first chunk is computed. The last one may be in flight: -1 - r, as in
+  // ForwardChunk::ids.
+  std::vector<int32_t> ids;
+  TokenCounts counts;  // of `ids`, where there are penalties
   int64_t produced = 0;
   int64_t prefix_hit = 0;      // prompt tokens found in the prefix cache when it first ran
   bool has_output = false;     // an output was returned
@@ -32,7 +34,7 @@ struct Sequence {
 
   bool complete(const ScheduledChunk& chunk) const { return chunk.end >= state.tokens; }
   bool generates() const { return !request.embed && request.max_tokens > 0; }
-  int64_t wanted(const ScheduledChunk& chunk) const {  // tokens to sample
+  int64_t to_sample(const ScheduledChunk& chunk) const {  // number of tokens
     return generates() && complete(chunk) ? chunk.end - state.tokens + 1 : 0;
   }
   bool to_score() const { return request.prompt_logprobs && scored < request.prompt.size(); }
@@ -40,6 +42,26 @@ struct Sequence {
   int64_t scored_after(const ScheduledChunk& chunk) const {
     return to_score() ? std::max(scored, std::min(chunk.end + 1, request.prompt.size())) : scored;
   }
+};
+
+// A sequence's part of a batch in flight. The sequence may have ended since.
+struct StepChunk {
+  int64_t id = 0;     // of the sequence
+  int64_t begin = 0;  // tokens [begin, end) of it, as in ScheduledChunk
+  int64_t end = 0;
+  int64_t tokens = 0;       // known tokens of the sequence then, including one in flight
+  int64_t num_sampled = 0;  // tokens that are sampled,
+  int64_t num_scored = 0;   // and prompt tokens that are scored
+  bool states = false;      // it is for an embedding
+
+  bool complete() const { return end >= tokens; }
+};
+
+// A batch whose results have not been read.
+struct StepBatch {
+  std::vector<StepChunk> chunks;
+  ForwardBatch forward;
+  bool assumed = false;  // the scheduler has its results already, see assume_results
 };
 
 using Time = std::chrono::steady_clock::time_point;
@@ -91,6 +113,7 @@ struct Engine::State {
   std::multimap<Time, int64_t> deadlines;
   EngineCounts counted;  // accumulated counters; counts() fills in the rest
   int64_t next_id = 1;
+  std::optional<StepBatch> in_flight;  // queued by the step before
 
   State(Device& device, const ops::Registry& registry, ThreadPool& threads, const models::InferenceModel& m,
         EngineSettings s, const comm::Group& ranks)
@@ -113,15 +136,24 @@ struct Engine::State {
   void add(int64_t id, Request request);
   std::vector<Output> ended_early();
   void draft();
+  std::vector<ScheduledChunk> schedule();
   std::vector<ScheduledChunk> next_batch();
   std::vector<Output> run_batch();
   void begin(Sequence& sequence, int64_t cached);
-  ForwardResult compute(const std::vector<ScheduledChunk>& chunks);
-  void want(const ScheduledChunk& chunk, std::vector<SampleRequest>& all);
-  bool report_prompt(const ScheduledChunk& chunk, std::span<SampleResult> known, std::vector<Output>& outputs);
-  void settle_chunk(const ScheduledChunk& chunk, std::span<SampleResult> sampled, std::vector<Output>& outputs);
-  Output settle(Sequence& sequence, SampledToken choice);
-  std::optional<Output> add_states(const ScheduledChunk& chunk, const std::vector<double>& sums);
+  StepBatch start(std::vector<ScheduledChunk> scheduled);
+  void sample(StepBatch& batch);
+  void want(const StepChunk& chunk, std::vector<SampleRequest>& all);
+  void want_scores(const StepChunk& chunk, std::vector<SampleRequest>& all) const;
+  void assume_results(StepBatch& batch);
+  std::optional<StepBatch> run_ahead(StepBatch& batch);
+  bool is_needed(const StepBatch& batch) const;
+  std::vector<Output> read(StepBatch& batch);
+  bool report_prompt(Sequence& sequence, const StepChunk& chunk, std::span<SampleResult> known,
+                     std::vector<Output>& outputs);
+  void settle_chunk(Sequence& sequence, const StepChunk& chunk, bool assumed, std::span<SampleResult> sampled,
+                    std::vector<Output>& outputs);
+  Output settle(Sequence& sequence, int64_t position, SampledToken choice);
+  std::optional<Output> add_states(Sequence& sequence, const StepChunk& chunk, const std::vector<double>& sums);
   void end_finished(const std::vector<Output>& outputs);
 };
 
@@ -136,6 +168,7 @@ Engine::Engine(Device& device, const ops::Registry& registry, ThreadPool& thread
 Engine::~Engine() {
   if (!state_ || state_->interrupted) return;
   try {
+    if (state_->in_flight) state_->forward.finish(state_->in_flight->forward);
     state_->link.send(EngineMessage::end);
   } catch (const std::exception&) {
     state_->interrupted = true;  // the other ranks have failed and need no message
@@ -265,10 +298,15 @@ void Engine::State::draft() {
   }
 }
 
-std::vector<ScheduledChunk> Engine::State::next_batch() {
+// May be empty.
+std::vector<ScheduledChunk> Engine::State::schedule() {
   placement.assign();
   draft();
-  std::vector<ScheduledChunk> chunks = scheduler.next();
+  return scheduler.next();
+}
+
+std::vector<ScheduledChunk> Engine::State::next_batch() {
+  std::vector<ScheduledChunk> chunks = schedule();
   if (!chunks.empty()) return chunks;
   if (placement.wait()) {  // every sequence waits for its adapter
     chunks = scheduler.next();
@@ -277,19 +315,36 @@ std::vector<ScheduledChunk> Engine::State::next_batch() {
   throw_error(ErrorKind::internal, "the KV cache is too small for any waiting sequence");
 }
 
+namespace {
+
+// For a row of a sequence that has ended: its result is dropped.
+SampleRequest unneeded() {
+  static const SamplingParams greedy;
+  SampleRequest request;
+  request.sampling = &greedy;
+  return request;
+}
+
+}  // namespace
+
 // Appends how to sample each token of the chunk: the one after the known tokens, and one after each draft token, in
-// case the draft is accepted.
-void Engine::State::want(const ScheduledChunk& chunk, std::vector<SampleRequest>& all) {
-  Sequence& sequence = of(chunk);
+// case the draft is accepted. All tokens before them have been read.
+void Engine::State::want(const StepChunk& chunk, std::vector<SampleRequest>& all) {
+  const int64_t count = chunk.num_sampled;
+  const auto found = sequences.find(chunk.id);
+  if (found == sequences.end()) {
+    all.insert(all.end(), static_cast<size_t>(count), unneeded());
+    return;
+  }
+  Sequence& sequence = found->second;
   TokenMask* mask = sequence.request.mask.get();
-  const int64_t count = sequence.wanted(chunk);
   const bool penalties = has_penalties(sequence.request.sampling);
   int64_t accepted = 0;
   std::string error;
   for (int64_t i = 0; i < count; ++i) {
     SampleRequest& wanted = all.emplace_back();
     wanted.sampling = &sequence.request.sampling;
-    wanted.position = sequence.state.tokens + i;
+    wanted.position = chunk.tokens + i;
     wanted.edits = logit_edits(sequence.request.sampling, sequence.counts);
     if (penalties && i + 1 < count) sequence.counts.add(sequence.draft[static_cast<size_t>(i)]);
     wanted.error = error;
@@ -315,6 +370,19 @@ void Engine::State::want(const ScheduledChunk& chunk, std::vector<SampleRequest>
   for (int64_t i = 0; penalties && i + 1 < count; ++i) sequence.counts.remove(sequence.draft[static_cast<size_t>(i)]);
 }
 
+// Appends the prompt tokens of the chunk to be scored.
+void Engine::State::want_scores(const StepChunk& chunk, std::vector<SampleRequest>& all) const {
+  const auto found = sequences.find(chunk.id);
+  for (int64_t i = 0; i < chunk.num_scored; ++i) {
+    SampleRequest& wanted = all.emplace_back(unneeded());
+    wanted.known = 0;
+    if (found == sequences.end()) continue;
+    const Sequence& sequence = found->second;
+    wanted.sampling = &sequence.request.sampling;
+    wanted.known = sequence.ids[static_cast<size_t>(sequence.scored + i)];
+  }
+}
+
 // Called before a sequence's first chunk is computed; `cached` tokens were found in the prefix cache. Sequences that
 // have not run yet hold no memory besides their Request, which Service bounds.
 void Engine::State::begin(Sequence& sequence, int64_t cached) {
@@ -327,9 +395,17 @@ void Engine::State::begin(Sequence& sequence, int64_t cached) {
   counted.prefix_hits += cached;
 }
 
-ForwardResult Engine::State::compute(const std::vector<ScheduledChunk>& chunks) {
+// Queues the model's work for a batch. Sampling follows by `sample`, once the tokens before it have been read.
+StepBatch Engine::State::start(std::vector<ScheduledChunk> scheduled) {
+  // Makes the rows of one adapter adjacent: ops::lora reads its weights once for them.
+  if (forward.adapters()) {
+    std::ranges::sort(scheduled, {}, [&](const ScheduledChunk& p) {
+      return std::pair(placement.slot(p.sequence->id), p.sequence->id);
+    });
+  }
+  StepBatch batch;
   std::vector<ForwardChunk> parts;
-  for (const ScheduledChunk& chunk : chunks) {
+  for (const ScheduledChunk& chunk : scheduled) {
     Sequence& sequence = of(chunk);
     const int64_t guessed = std::max<int64_t>(0, chunk.end - sequence.state.tokens);
     sequence.draft.resize(static_cast<size_t>(guessed));
@@ -343,19 +419,79 @@ ForwardResult Engine::State::compute(const std::vector<ScheduledChunk>& chunks) 
     part.end = chunk.end;
     part.slot = placement.slot(sequence.state.id);
     part.states = sequence.request.embed;
-    part.wanted = sequence.wanted(chunk);
+    part.wanted = sequence.to_sample(chunk);
     part.known_begin = sequence.scored;
     part.known_end = sequence.scored_after(chunk);
-    part.sampling = &sequence.request.sampling;
+    batch.chunks.push_back({.id = sequence.state.id,
+                            .begin = chunk.begin,
+                            .end = chunk.end,
+                            .tokens = sequence.state.tokens,
+                            .num_sampled = part.wanted,
+                            .num_scored = part.known_end - part.known_begin,
+                            .states = part.states});
   }
-  return forward.run(parts, [&] {
-    std::vector<SampleRequest> all;
-    for (const ScheduledChunk& chunk : chunks) want(chunk, all);
-    return all;
-  });
+  batch.forward = forward.start(parts);
+  return batch;
 }
 
-Output Engine::State::settle(Sequence& sequence, SampledToken choice) {
+void Engine::State::sample(StepBatch& batch) {
+  std::vector<SampleRequest> wanted, known;
+  for (const StepChunk& chunk : batch.chunks) {
+    want(chunk, wanted);
+    want_scores(chunk, known);
+  }
+  forward.sample(batch.forward, wanted, known);
+}
+
+// Whether one of its sequences has not ended.
+bool Engine::State::is_needed(const StepBatch& batch) const {
+  return std::ranges::any_of(batch.chunks, [&](const StepChunk& chunk) { return sequences.contains(chunk.id); });
+}
+
+// Changes what the scheduler knows to what it will be if every token that the batch samples is accepted. Sequences that
+// end with this batch whatever is sampled are blocked.
+void Engine::State::assume_results(StepBatch& batch) {
+  batch.assumed = true;
+  int32_t row = 0;
+  for (const StepChunk& chunk : batch.chunks) {
+    const auto found = sequences.find(chunk.id);
+    if (found != sequences.end()) {
+      Sequence& sequence = found->second;
+      sequence.state.cached = chunk.end;
+      if (chunk.num_sampled > 0) {
+        sequence.ids.push_back(-1 - row);
+        ++sequence.state.tokens;
+        show_ids(sequence);
+      }
+      const bool last =
+          sequence.produced + 1 == sequence.request.max_tokens || sequence.state.tokens >= settings.context;
+      if (chunk.complete() && (last || !sequence.generates())) sequence.state.blocked = true;
+    }
+    row += static_cast<int32_t>(chunk.num_sampled);
+  }
+}
+
+// Schedules and queues the batch after `batch`, whose results have not been read. Nothing if it must wait for them:
+// - when a request may start and the batch computes prompts, whose pages the request may then find in the prefix cache;
+// - when pages may run out: sequences that end free some, and otherwise one is preempted;
+// - when nothing can run.
+std::optional<StepBatch> Engine::State::run_ahead(StepBatch& batch) {
+  if (!forward.runs_ahead() || settings.draft_tokens > 0 || batch.forward.is_read_again()) return std::nullopt;
+  const auto is_prompt = [&](const StepChunk& chunk) {
+    const auto found = sequences.find(chunk.id);
+    return found != sequences.end() && chunk.begin < found->second.request.prompt.size();
+  };
+  if (settings.prefix_cache && scheduler.can_start() && std::ranges::any_of(batch.chunks, is_prompt))
+    return std::nullopt;
+  assume_results(batch);
+  if (!scheduler.has_decoding_pages()) return std::nullopt;
+  std::vector<ScheduledChunk> scheduled = schedule();
+  if (scheduled.empty()) return std::nullopt;
+  return start(std::move(scheduled));
+}
+
+// The token at `position` of the sequence: after its known tokens, or one that was in flight.
+Output Engine::State::settle(Sequence& sequence, int64_t position, SampledToken choice) {
   Output output;
   output.request = sequence.state.id;
   const Request& request = sequence.request;
@@ -364,26 +500,29 @@ Output Engine::State::settle(Sequence& sequence, SampledToken choice) {
     output.ended_by = std::move(choice);
     return output;
   }
-  sequence.ids.push_back(choice.id);
+  if (position < std::ssize(sequence.ids)) {
+    sequence.ids[static_cast<size_t>(position)] = choice.id;
+  } else {
+    sequence.ids.push_back(choice.id);
+    ++sequence.state.tokens;
+  }
   if (has_penalties(request.sampling)) sequence.counts.add(choice.id);
   ++sequence.produced;
-  ++sequence.state.tokens;
   if (request.mask) request.mask->accept(choice.id);
   output.token = std::move(choice);
   if (request.mask && request.mask->finished()) {
     output.finish = FinishReason::stop;
-  } else if (sequence.produced == request.max_tokens || sequence.state.tokens >= settings.context) {
+  } else if (sequence.produced == request.max_tokens || position + 1 >= settings.context) {
     output.finish = FinishReason::length;
   }
   return output;
 }
 
 // Appends an output with the prompt log-probabilities of the chunk. False when the request has failed.
-bool Engine::State::report_prompt(const ScheduledChunk& chunk, std::span<SampleResult> known,
+bool Engine::State::report_prompt(Sequence& sequence, const StepChunk& chunk, std::span<SampleResult> known,
                                   std::vector<Output>& outputs) {
   if (known.empty()) return true;
-  Sequence& sequence = of(chunk);
-  sequence.scored = sequence.scored_after(chunk);
+  sequence.scored += chunk.num_scored;
   sequence.has_output = true;
   Output& output = outputs.emplace_back();
   output.request = sequence.state.id;
@@ -400,17 +539,19 @@ bool Engine::State::report_prompt(const ScheduledChunk& chunk, std::span<SampleR
   return true;
 }
 
-void Engine::State::settle_chunk(const ScheduledChunk& chunk, std::span<SampleResult> sampled,
-                                 std::vector<Output>& outputs) {
-  Sequence& sequence = of(chunk);
-  sequence.ids.resize(static_cast<size_t>(sequence.state.tokens));
+// `assumed`: the scheduler knows the chunk's results already.
+void Engine::State::settle_chunk(Sequence& sequence, const StepChunk& chunk, bool assumed,
+                                 std::span<SampleResult> sampled, std::vector<Output>& outputs) {
+  sequence.ids.resize(static_cast<size_t>(sequence.state.tokens));  // without draft tokens
+  int64_t known = chunk.tokens;
   for (size_t i = 0; i < sampled.size(); ++i) {
     Output output;
     if (sampled[i].error.empty()) {
       const int32_t id = sampled[i].choice.id;
       const bool right = i < sequence.draft.size() && id == sequence.draft[i];
       try {
-        output = settle(sequence, std::move(sampled[i].choice));
+        output = settle(sequence, known, std::move(sampled[i].choice));
+        known += output.token ? 1 : 0;
       } catch (const std::exception& error) {
         sampled[i].error = error.what();
         sampled[i].kind = kind_of(error);
@@ -430,12 +571,14 @@ void Engine::State::settle_chunk(const ScheduledChunk& chunk, std::span<SampleRe
     outputs.push_back(std::move(output));
     if (outputs.back().finish) break;
   }
-  if (!sampled.empty()) sequence.state.cached = std::min(chunk.end, sequence.state.tokens - 1);
+  const int64_t cached = std::min(chunk.end, sampled.empty() ? known : known - 1);
+  if (!assumed) sequence.state.cached = cached;
   show_ids(sequence);
   if (!outputs.empty() && outputs.back().finish == FinishReason::failed && outputs.back().request == sequence.state.id)
     return;
-  pool.cache(sequence.state.table, sequence.ids, sequence.state.cached, sequence.state.owner);
-  if (sequence.request.embed || sequence.generates() || !sequence.complete(chunk)) return;
+  // It may have been preempted since the batch was started.
+  pool.cache(sequence.state.table, sequence.ids, std::min(cached, sequence.state.cached), sequence.state.owner);
+  if (sequence.request.embed || sequence.generates() || !chunk.complete()) return;
   Output& output = outputs.emplace_back();
   output.request = sequence.state.id;
   output.finish = FinishReason::length;
@@ -443,11 +586,11 @@ void Engine::State::settle_chunk(const ScheduledChunk& chunk, std::span<SampleRe
 }
 
 // Adds up the states of the chunks; returns the embedding at the end of the prompt.
-std::optional<Output> Engine::State::add_states(const ScheduledChunk& chunk, const std::vector<double>& sums) {
-  Sequence& sequence = of(chunk);
+std::optional<Output> Engine::State::add_states(Sequence& sequence, const StepChunk& chunk,
+                                                const std::vector<double>& sums) {
   if (chunk.begin == 0) sequence.states.assign(sums.size(), 0);  // it may have restarted after a preemption
   for (size_t i = 0; i < sums.size(); ++i) sequence.states[i] += sums[i];
-  if (!sequence.complete(chunk)) return std::nullopt;
+  if (!chunk.complete()) return std::nullopt;
   Output output;
   output.request = sequence.state.id;
   output.finish = FinishReason::stop;
@@ -479,28 +622,45 @@ void Engine::State::end_finished(const std::vector<Output>& outputs) {
   }
 }
 
-std::vector<Output> Engine::State::run_batch() {
-  std::vector<ScheduledChunk> chunks = next_batch();
-  // Makes the rows of one adapter adjacent: ops::lora reads its weights once for them.
-  if (forward.adapters())
-    std::ranges::sort(
-        chunks, {}, [&](const ScheduledChunk& p) { return std::pair(placement.slot(p.sequence->id), p.sequence->id); });
-  ForwardResult result = compute(chunks);
+// Waits for the batch's results and returns its outputs.
+std::vector<Output> Engine::State::read(StepBatch& batch) {
+  ForwardResult result = forward.finish(batch.forward);
   std::vector<Output> outputs;
   size_t row = 0, known = 0, states = 0;
-  for (const ScheduledChunk& chunk : chunks) {
-    const auto count = static_cast<size_t>(of(chunk).wanted(chunk));
-    const auto scored = static_cast<size_t>(of(chunk).scored_after(chunk) - of(chunk).scored);
-    chunk.sequence->cached = std::min(chunk.end, chunk.sequence->tokens);
-    if (report_prompt(chunk, std::span(result.known).subspan(known, scored), outputs)) {
-      settle_chunk(chunk, std::span(result.sampled).subspan(row, count), outputs);
+  for (const StepChunk& chunk : batch.chunks) {
+    const auto sampled = std::span(result.sampled).subspan(row, static_cast<size_t>(chunk.num_sampled));
+    const auto scored = std::span(result.known).subspan(known, static_cast<size_t>(chunk.num_scored));
+    row += sampled.size();
+    known += scored.size();
+    const size_t state = states;
+    states += chunk.states ? 1 : 0;
+    const auto found = sequences.find(chunk.id);
+    if (found == sequences.end()) continue;
+    if (report_prompt(found->second, chunk, scored, outputs)) {
+      settle_chunk(found->second, chunk, batch.assumed, sampled, outputs);
     }
-    row += count;
-    known += scored;
-    if (!of(chunk).request.embed) continue;
-    std::optional<Output> output = add_states(chunk, result.state_sums[states++]);
+    if (!chunk.states) continue;
+    std::optional<Output> output = add_states(found->second, chunk, result.state_sums[state]);
     if (output) outputs.push_back(std::move(*output));
   }
+  return outputs;
+}
+
+// Returns the outputs of one batch: of the one in flight, if there is one that is still needed.
+std::vector<Output> Engine::State::run_batch() {
+  if (in_flight && !is_needed(*in_flight)) {
+    forward.finish(in_flight->forward);
+    in_flight.reset();
+  }
+  if (!in_flight) {
+    in_flight = start(next_batch());
+    sample(*in_flight);
+  }
+  std::optional<StepBatch> next = run_ahead(*in_flight);
+  std::vector<Output> outputs = read(*in_flight);
+  end_finished(outputs);
+  in_flight = std::move(next);
+  if (in_flight && is_needed(*in_flight)) sample(*in_flight);
   return outputs;
 }
 
@@ -512,7 +672,6 @@ std::vector<Output> Engine::step() {
   s.interrupted = true;
   std::vector<Output> given = s.run_batch();
   s.interrupted = false;
-  s.end_finished(given);
   std::move(given.begin(), given.end(), std::back_inserter(outputs));
   return outputs;
 }

@@ -48,6 +48,10 @@ struct EngineSettings {
   // Log-probabilities of prompt tokens (Request::prompt_logprobs) are computed for this many tokens at once, or for as
   // many as are sampled in a step if that is more. Trades memory for logits against time; results do not change.
   int64_t scored_at_once = 1;
+  // The model's work of a step is queued before the tokens of the step before it are read, which the device inserts
+  // itself. Texts do not change. Only on devices that work while the host goes on, without draft tokens, and where no
+  // ranks share the model; elsewhere a step is read first.
+  bool async_scheduling = true;
 };
 
 // Bytes that an engine allocates, by kind.
@@ -135,7 +139,8 @@ struct EngineCounts {
   int64_t adapter_uploads = 0;  // adapters placed in a slot on the device
   int64_t drafted_tokens = 0;   // draft tokens that were verified
   int64_t accepted_tokens = 0;
-  double device_seconds = 0;  // in the ops of the model and of sampling, over all steps; the rest is overhead
+  double device_seconds = 0;  // of the host in the ops of the model and of sampling and waiting for them, over all
+                              // steps; the rest is overhead, which a GPU can hide (async_scheduling)
 };
 
 class Engine {
@@ -154,8 +159,9 @@ class Engine {
   // Ends a request: its last output comes with the next step.
   void cancel(int64_t request) noexcept;
 
-  // Runs one batch and returns its outputs; there may be none during prefill. Requests that were cancelled or whose
-  // deadline has passed end before anything is computed. Does nothing when idle.
+  // Returns the outputs of one batch; there may be none during prefill. With EngineSettings::async_scheduling the next
+  // batch is queued meanwhile, so that a new request is in the batch after that. Requests that were cancelled or whose
+  // deadline has passed end first; what a batch in flight computes for them is dropped. Does nothing when idle.
   std::vector<Output> step();
 
   bool idle() const;
@@ -166,7 +172,8 @@ class Engine {
   bool has_ranks() const;
   void check_ranks();
 
-  // Calls `observer` around every op of the following steps; null: none. Observed steps are not recorded on the device.
+  // Calls `observer` around every op that following calls of `step` queue; null: none. Observed ops are not recorded on
+  // the device. A batch that was queued before is not observed.
   void observe(ops::OpObserver* observer);
 
  private:

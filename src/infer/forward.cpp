@@ -13,6 +13,7 @@
 #include "infer/adapter_message.h"
 #include "ops/elementwise.h"
 #include "ops/matmul_bytes.h"
+#include "ops/sampling.h"
 
 namespace ingot::infer {
 
@@ -153,8 +154,9 @@ Forward::Forward(Device& device, const ops::Registry& registry, ThreadPool& thre
   normed_ = batch_.allocate(s.activation, Shape{s.batch_tokens, spec.hidden});
   selected_ = batch_.allocate(s.activation, Shape{rows, spec.hidden});
   logits_ = batch_.allocate(DType::f32, logits_shape(shape, spec));
-  upload_staging_ = PinnedBuffer(device, staging_offset(tables_) + tables_.bytes());
-  computed_ = device.make_event();
+  staging_.resize(s.async_scheduling && !device.host_visible() && link_.alone() ? 2 : 1);
+  for (Staging& each : staging_)
+    each = {PinnedBuffer(device, staging_offset(tables_) + tables_.bytes()), device.make_event()};
   sampler_.emplace(device, batch_, rows, spec.vocab);
   row_invariant_ = s.row_invariant && device.kind() == DeviceKind::cpu;
   if (s.adapter_rank == 0) return;
@@ -167,13 +169,13 @@ Forward::Forward(Device& device, const ops::Registry& registry, ThreadPool& thre
   lora_.ranks.resize(static_cast<size_t>(lora_.entries.shape[1]));
 }
 
-// Offset of an uploaded tensor's host copy in `upload_staging_`.
+// Offset of an uploaded tensor's host copy in Staging::memory.
 size_t Forward::staging_offset(const Tensor& tensor) const {
   return static_cast<size_t>(static_cast<const std::byte*>(tensor.data) - static_cast<const std::byte*>(ids_.data));
 }
 
 int32_t* Forward::on_host(const Tensor& tensor) const {
-  return reinterpret_cast<int32_t*>(upload_staging_.data() + staging_offset(tensor));
+  return reinterpret_cast<int32_t*>(staging_[current_].memory.data() + staging_offset(tensor));
 }
 
 void Forward::decode(int64_t rows, const std::vector<int64_t>& ranks, FunctionRef<void()> work) {
@@ -190,15 +192,17 @@ void Forward::decode(int64_t rows, const std::vector<int64_t>& ranks, FunctionRe
   replay ? replay->run() : work();
 }
 
-size_t Forward::staged_bytes(const Batch& batch) const {
+size_t Forward::staged_bytes(const ForwardBatch& batch) const {
   const Tensor used = tables_.slice(0, batch.chunks);
   return staging_offset(used) + used.bytes();
 }
 
-// Writes the batch's ids, positions, slots, offsets, lengths, page tables and adapter slots to the host copies.
-Forward::Batch Forward::fill_inputs(std::span<const ForwardChunk> chunks) {
+// Writes the batch's ids, positions, slots, offsets, lengths, page tables and adapter slots to the next host copy.
+ForwardBatch Forward::fill_inputs(std::span<const ForwardChunk> chunks) {
   const int64_t max_pages = pages_per_sequence(settings_);
-  Batch batch;
+  current_ = (current_ + 1) % staging_.size();
+  ForwardBatch batch;
+  batch.staging = current_;
   batch.chunks = std::ssize(chunks);
   std::vector<int32_t> sampled_slots, known_slots;
   int64_t tokens = 0;
@@ -210,6 +214,7 @@ Forward::Batch Forward::fill_inputs(std::span<const ForwardChunk> chunks) {
     for (int64_t t = chunk.begin; t < chunk.end; ++t, ++tokens) {
       const int32_t page = chunk.table[static_cast<size_t>(t / settings_.page_tokens)];
       on_host(ids_)[tokens] = chunk.ids[static_cast<size_t>(t)];
+      batch.continues |= on_host(ids_)[tokens] < 0;
       on_host(positions_)[tokens] = static_cast<int32_t>(t);
       on_host(slots_)[tokens] = static_cast<int32_t>(page * settings_.page_tokens + t % settings_.page_tokens);
       on_host(adapter_slots_)[tokens] = adapter;
@@ -222,6 +227,7 @@ Forward::Batch Forward::fill_inputs(std::span<const ForwardChunk> chunks) {
       batch.known_rows.push_back(first + t - 1 - chunk.begin);
       known_slots.push_back(adapter);
     }
+    if (chunk.states) batch.state_rows.emplace_back(first, tokens);
     on_host(offsets_)[i + 1] = static_cast<int32_t>(tokens);
     on_host(lengths_)[i] = static_cast<int32_t>(chunk.end);
     int32_t* table = on_host(tables_) + static_cast<int64_t>(i) * max_pages;
@@ -233,27 +239,27 @@ Forward::Batch Forward::fill_inputs(std::span<const ForwardChunk> chunks) {
   return batch;
 }
 
-void Forward::send(const Batch& batch) const {
+void Forward::send(const ForwardBatch& batch) const {
   if (link_.alone()) return;
   const std::vector<int64_t> counts = {batch.tokens, batch.chunks, std::ssize(batch.sampled_rows),
                                        std::ssize(batch.known_rows)};
   link_.send(EngineMessage::batch, {bytes_of(counts), bytes_of(batch.sampled_rows), bytes_of(batch.known_rows),
-                                    std::span(upload_staging_.data(), staged_bytes(batch))});
+                                    std::span(staging_[current_].memory.data(), staged_bytes(batch))});
 }
 
 void Forward::follow_batch(std::span<const std::byte> message) {
-  Batch batch;
+  ForwardBatch batch;
   batch.tokens = take<int64_t>(message);
   batch.chunks = take<int64_t>(message);
   const auto sampled = take<int64_t>(message), known = take<int64_t>(message);
   batch.sampled_rows = take_all<int64_t>(message, static_cast<size_t>(sampled));
   batch.known_rows = take_all<int64_t>(message, static_cast<size_t>(known));
   const std::span<const std::byte> staged = take_bytes(message, staged_bytes(batch));
-  std::copy(staged.begin(), staged.end(), upload_staging_.data());
+  std::copy(staged.begin(), staged.end(), staging_[current_].memory.data());
   compute(batch);
   for_known(batch, [](int64_t, int64_t) {});
-  computed_->record(Stream::compute);  // the next message overwrites upload_staging_
-  computed_->wait();
+  staging_[current_].computed->record(Stream::compute);  // the next message overwrites the host copy
+  staging_[current_].computed->wait();
 }
 
 void Forward::follow_adapter(std::span<const std::byte> message) {
@@ -282,7 +288,7 @@ std::vector<double> Forward::sum_of_rows(int64_t begin, int64_t end) {
 }
 
 // Sets lora_, head_lora_ and adapted_ for the batch.
-void Forward::use_adapters(const Batch& batch) {
+void Forward::use_adapters(const ForwardBatch& batch) {
   adapted_ = false;
   if (!adapters_) return;
   std::fill(lora_.ranks.begin(), lora_.ranks.end(), 0);
@@ -333,13 +339,15 @@ void Forward::compute_logits(std::span<const int64_t> logit_rows, bool every_row
 }
 
 // Uploads the batch, runs the model and computes the logits of the rows to sample from.
-void Forward::compute(const Batch& batch) {
+void Forward::compute(const ForwardBatch& batch) {
   use_adapters(batch);
   const int64_t rows = std::ssize(batch.sampled_rows);
-  device_.copy_from_host_async(Stream::compute, ids_.data, upload_staging_.data(), staged_bytes(batch));
+  device_.copy_from_host_async(Stream::compute, ids_.data, staging_[current_].memory.data(), staged_bytes(batch));
   flat_ = {ids_.slice(0, batch.tokens), positions_.slice(0, batch.tokens), offsets_.slice(0, batch.chunks + 1)};
   cache_.slots = slots_.slice(0, batch.tokens);
   cache_.layout = {flat_.offsets, lengths_.slice(0, batch.chunks), tables_.slice(0, batch.chunks)};
+
+  if (batch.continues) ops::insert_sampled(context_, flat_.ids, flat_.ids, sampler_->chosen());
 
   const bool every_row = rows == batch.tokens;
   nn::Pass pass{context_, flat_, settings_.activation, {}, &cache_};
@@ -357,11 +365,12 @@ void Forward::compute(const Batch& batch) {
   } else {
     work();
   }
+  staging_[current_].computed->record(Stream::compute);
 }
 
 // Computes logits of the rows of known tokens, for as many at a time as logits_ holds: known tokens [first, end).
 // Overwrites logits_ and head_lora_.
-void Forward::for_known(const Batch& batch, FunctionRef<void(int64_t first, int64_t end)> scored) {
+void Forward::for_known(const ForwardBatch& batch, FunctionRef<void(int64_t first, int64_t end)> scored) {
   const std::span<const int64_t> known(batch.known_rows);
   const int64_t before = std::ssize(batch.sampled_rows), most = logits_.shape[0];
   const int32_t* slots = on_host(head_slots_) + before;
@@ -377,49 +386,47 @@ void Forward::for_known(const Batch& batch, FunctionRef<void(int64_t first, int6
 }
 
 // Log-probabilities of the known tokens.
-std::vector<SampleResult> Forward::score_known(std::span<const ForwardChunk> chunks, const Batch& batch) {
-  std::vector<SampleRequest> all;
-  for (const ForwardChunk& chunk : chunks) {
-    for (int64_t t = chunk.known_begin; t < chunk.known_end; ++t) {
-      SampleRequest& wanted = all.emplace_back();
-      wanted.sampling = chunk.sampling;
-      wanted.known = chunk.ids[static_cast<size_t>(t)];
-    }
-  }
-  std::vector<SampleResult> known;
+std::vector<SampleResult> Forward::score_known(const ForwardBatch& batch, std::span<const SampleRequest> known) {
+  std::vector<SampleResult> results;
   for_known(batch, [&](int64_t first, int64_t end) {
-    const std::span<const SampleRequest> part(all.data() + first, static_cast<size_t>(end - first));
+    const auto part = known.subspan(static_cast<size_t>(first), static_cast<size_t>(end - first));
     std::vector<SampleResult> scored = sampler_->run(context_, logits_of(end - first), part);
-    std::move(scored.begin(), scored.end(), std::back_inserter(known));
+    std::move(scored.begin(), scored.end(), std::back_inserter(results));
   });
-  return known;
+  return results;
 }
 
-ForwardResult Forward::run(std::span<const ForwardChunk> chunks, FunctionRef<std::vector<SampleRequest>()> wanted) {
-  const Batch batch = fill_inputs(chunks);
-  const int64_t rows = std::ssize(batch.sampled_rows);
-  const double begin = steady_seconds();
+ForwardBatch Forward::start(std::span<const ForwardChunk> chunks) {
+  ForwardBatch batch = fill_inputs(chunks);
+  const double from = steady_seconds();
   send(batch);
   compute(batch);
-  ForwardResult result;
-  double waited = steady_seconds() - begin;
-  if (rows > 0) {
-    const std::vector<SampleRequest> choices = wanted();
-    const double from = steady_seconds();
-    result.sampled = sampler_->run(context_, logits_of(rows), choices);
-    waited += steady_seconds() - from;
-  }
+  device_seconds_ += steady_seconds() - from;
+  return batch;
+}
+
+void Forward::sample(ForwardBatch& batch, std::span<const SampleRequest> wanted, std::span<const SampleRequest> known) {
   const double from = steady_seconds();
-  result.known = score_known(chunks, batch);
-  for (size_t i = 0; i < chunks.size(); ++i) {
-    if (chunks[i].states) result.state_sums.push_back(sum_of_rows(on_host(offsets_)[i], on_host(offsets_)[i + 1]));
+  const int64_t rows = std::ssize(batch.sampled_rows);
+  batch.sampling = rows > 0;
+  if (batch.sampling) sampler_->start(context_, logits_of(rows), wanted);
+  if (batch.is_read_again()) {
+    if (std::exchange(batch.sampling, false)) batch.result.sampled = sampler_->finish();
+    batch.result.known = score_known(batch, known);
+    for (const auto& [begin, end] : batch.state_rows) batch.result.state_sums.push_back(sum_of_rows(begin, end));
   }
-  if (rows == 0 && result.known.empty() && result.state_sums.empty()) {  // the next upload reuses the host buffer
-    computed_->record(Stream::compute);
-    computed_->wait();
+  device_seconds_ += steady_seconds() - from;
+}
+
+ForwardResult Forward::finish(ForwardBatch& batch) {
+  const double from = steady_seconds();
+  if (std::exchange(batch.sampling, false)) {
+    batch.result.sampled = sampler_->finish();
+  } else {
+    staging_[batch.staging].computed->wait();  // a later batch reuses the host copy
   }
-  device_seconds_ += waited + (steady_seconds() - from);
-  return result;
+  device_seconds_ += steady_seconds() - from;
+  return std::move(batch.result);
 }
 
 }  // namespace ingot::infer

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/function_ref.h"
@@ -19,7 +20,9 @@ namespace ingot::infer {
 
 // Tokens ids[begin .. end) of a sequence; its earlier ones are in the KV cache.
 struct ForwardChunk {
-  std::span<const int32_t> ids;    // all known tokens of the sequence, then its draft tokens
+  // All known tokens of the sequence, then its draft tokens. -1 - r, below 0, is the token sampled for row r of the
+  // batch before (of its ForwardBatch::sampled_rows), which need not be on the host.
+  std::span<const int32_t> ids;
   std::span<const int32_t> table;  // its page table
   int64_t begin = 0;
   int64_t end = 0;
@@ -30,13 +33,27 @@ struct ForwardChunk {
   // scored by the row of the token before it.
   int64_t known_begin = 0;
   int64_t known_end = 0;
-  const SamplingParams* sampling = nullptr;  // for these: SamplingParams::top_logprobs; null where there are none
 };
 
 struct ForwardResult {
   std::vector<SampleResult> sampled;            // sampled tokens, in the order of the chunks that need them
   std::vector<SampleResult> known;              // scored known tokens, in the order of chunks
   std::vector<std::vector<double>> state_sums;  // [H] for every chunk with `states`: the sum of its rows, in double
+};
+
+// A batch from Forward::start to Forward::finish.
+struct ForwardBatch {
+  int64_t tokens = 0, chunks = 0;
+  std::vector<int64_t> sampled_rows;                    // the rows whose logits are needed, to sample from
+  std::vector<int64_t> known_rows;                      // and to score known tokens
+  std::vector<std::pair<int64_t, int64_t>> state_rows;  // [begin, end) of every chunk with `states`
+  bool continues = false;                               // some ids are those of tokens that the batch before sampled
+  bool sampling = false;                                // the sampler has results for `finish`
+  size_t staging = 0;                                   // its host copy, Forward::staging_
+  ForwardResult result;                                 // what is known before `finish`
+
+  // Whether its logits or states are read after sampling. Then `sample` must return before another batch starts.
+  bool is_read_again() const { return !known_rows.empty() || !state_rows.empty(); }
 };
 
 // The settings, with the model's context where none was given. ErrorKind::usage for contradictory ones.
@@ -52,9 +69,19 @@ class Forward {
   Forward(Device& device, const ops::Registry& registry, ThreadPool& threads, const models::InferenceModel& model,
           const EngineSettings& settings, const comm::Group& ranks = {});
 
-  // Computes a batch of at most EngineSettings::batch_tokens tokens. If tokens are to be sampled, `wanted` is called
-  // once the model's work is queued on the device, and returns how to sample each of them.
-  ForwardResult run(std::span<const ForwardChunk> chunks, FunctionRef<std::vector<SampleRequest>()> wanted);
+  // A batch is computed by three calls, which take batches in the same order:
+  // - `start` queues the model's work for at most EngineSettings::batch_tokens tokens, up to the logits;
+  // - `sample` queues the sampling: `wanted`, for every token that is sampled, `known`, for every known token that is
+  //   scored, in the order of chunks. Not called for a batch that nobody needs any more;
+  // - `finish` waits for the results, and for nothing that was queued later.
+  // Where `runs_ahead`, another batch may be started between a batch's `sample` and `finish`, unless it
+  // is_read_again().
+  ForwardBatch start(std::span<const ForwardChunk> chunks);
+  void sample(ForwardBatch& batch, std::span<const SampleRequest> wanted, std::span<const SampleRequest> known);
+  ForwardResult finish(ForwardBatch& batch);
+  // The device works while the host goes on, and no other ranks have to be sent the sampled tokens.
+  bool runs_ahead() const { return staging_.size() > 1; }
+
   // On other ranks: this rank's share of a batch, and of an adapter, that rank 0 has sent.
   void follow_batch(std::span<const std::byte> message);
   void follow_adapter(std::span<const std::byte> message);
@@ -63,7 +90,8 @@ class Forward {
 
   std::span<uint32_t> mask(int64_t row) { return sampler_->mask(row); }
   AdapterSlots* adapters() { return adapters_ ? &*adapters_ : nullptr; }  // null: no adapters
-  double device_seconds() const { return device_seconds_; }  // total time of the model's and the sampler's ops in `run`
+  // Total time in which the host queued the model's and the sampler's ops and waited for them.
+  double device_seconds() const { return device_seconds_; }
 
  private:
   // A decode batch: one token of each of `rows` sequences. Its launches are the same in every step, as what changes
@@ -76,28 +104,27 @@ class Forward {
   };
   static constexpr size_t max_recordings = 16;
 
-  // A batch, besides the numbers in upload_staging_.
-  struct Batch {
-    int64_t tokens = 0, chunks = 0;
-    std::vector<int64_t> sampled_rows;  // the rows whose logits are needed, to sample from
-    std::vector<int64_t> known_rows;    // and to score known tokens
+  // The host copy of ids_ .. tables_ of a batch.
+  struct Staging {
+    PinnedBuffer memory;
+    std::unique_ptr<Event> computed;  // the batch's model work is done
   };
 
   size_t staging_offset(const Tensor& tensor) const;
-  size_t staged_bytes(const Batch& batch) const;
+  size_t staged_bytes(const ForwardBatch& batch) const;
   int32_t* on_host(const Tensor& tensor) const;
   // Calls `work`, or replays its recording.
   void decode(int64_t rows, const std::vector<int64_t>& ranks, FunctionRef<void()> work);
-  Batch fill_inputs(std::span<const ForwardChunk> chunks);
-  void send(const Batch& batch) const;
+  ForwardBatch fill_inputs(std::span<const ForwardChunk> chunks);
+  void send(const ForwardBatch& batch) const;
   std::shared_ptr<const HostAdapter> share_adapter(int64_t slot, const std::shared_ptr<const HostAdapter>& adapter);
-  void use_adapters(const Batch& batch);
-  void compute(const Batch& batch);
+  void use_adapters(const ForwardBatch& batch);
+  void compute(const ForwardBatch& batch);
   nn::Pass head_pass();
   Tensor logits_of(int64_t rows);  // of those rows, as compute_logits assigns them
   void compute_logits(std::span<const int64_t> logit_rows, bool every_row);
-  void for_known(const Batch& batch, FunctionRef<void(int64_t first, int64_t end)> scored);
-  std::vector<SampleResult> score_known(std::span<const ForwardChunk> chunks, const Batch& batch);
+  void for_known(const ForwardBatch& batch, FunctionRef<void(int64_t first, int64_t end)> scored);
+  std::vector<SampleResult> score_known(const ForwardBatch& batch, std::span<const SampleRequest> known);
   std::vector<double> sum_of_rows(int64_t begin, int64_t end);
 
   Device& device_;
@@ -111,8 +138,8 @@ class Forward {
   // are needed, first the rows to sample from, then the rows that score known tokens.
   Tensor ids_, positions_, slots_, offsets_, adapter_slots_, head_slots_, lengths_, tables_;
   Tensor normed_, selected_, logits_;
-  PinnedBuffer upload_staging_;  // host copy of ids_ .. tables_
-  std::unique_ptr<Event> computed_;
+  std::vector<Staging> staging_;  // two where `runs_ahead`, used in turn
+  size_t current_ = 0;            // that of the batch started last
   std::optional<TokenSampler> sampler_;
   std::optional<AdapterSlots> adapters_;
   nn::LoraBatch lora_, head_lora_;

@@ -222,7 +222,7 @@ void Scheduler::append_chunk(Batch& batch, SequenceState* sequence, int64_t end)
 void Scheduler::fill_prompts(Batch& batch) {
   std::map<uint64_t, Waiting> filling;  // running sequences in prefill, by tenant
   for (SequenceState* each : running_) {
-    if (!decodes(*each)) put(filling[each->tenant], each);
+    if (!decodes(*each) && !each->blocked) put(filling[each->tenant], each);
   }
   std::set<const SequenceState*> tried;
   std::set<uint64_t> served;
@@ -271,12 +271,26 @@ void Scheduler::fill_prompts(Batch& batch) {
   }
 }
 
+bool Scheduler::has_decoding_pages() const {
+  int64_t missing = 0;
+  for (const SequenceState* each : running_) {
+    if (!decodes(*each) || each->blocked) continue;
+    missing += std::max<int64_t>(0, pool_.pages_for(each->tokens) - std::ssize(each->table.pages));
+  }
+  return missing <= pool_.free_pages();
+}
+
+bool Scheduler::can_start() const {
+  return running() < max_running_ &&
+         std::ranges::any_of(waiting_, [&](const auto& of) { return next_ready(of.first) != nullptr; });
+}
+
 std::vector<ScheduledChunk> Scheduler::next() {
   preempt_for_slots();
   Batch batch{.chunks = {}, .left = batch_tokens_};
   for (SequenceState* sequence : std::vector(running_)) {
     if (batch.left < 1) break;
-    if (!runs(sequence) || !decodes(*sequence)) continue;
+    if (!runs(sequence) || !decodes(*sequence) || sequence->blocked) continue;
     if (make_room(sequence, sequence->tokens, batch) == sequence->tokens)
       append_chunk(batch, sequence, sequence->tokens);
   }

@@ -22,7 +22,7 @@ struct SequenceState {
   int64_t cached = 0;        // of these, in the KV cache
   PageTable table;           // its KV cache pages
   int64_t draft_tokens = 0;  // draft tokens to verify together with the last known token
-  bool blocked = false;      // it cannot run yet, and others overtake it
+  bool blocked = false;      // it cannot run yet, or its last batch is in flight; others overtake it
   // For prefix cache lookup, which is skipped if `ids` is empty.
   std::span<const int32_t> ids;  // the known tokens
   PrefixOwner owner;
@@ -64,6 +64,11 @@ class Scheduler {
   //   no more pages than the requesting tenant, the requesting tenant's own last sequence is preempted instead.
   // The caller sets `cached` after running the batch.
   std::vector<ScheduledChunk> next();
+
+  // Whether there are free pages for the next token of every sequence that decodes: `next` preempts none for them.
+  bool has_decoding_pages() const;
+  // Whether `next` may start a waiting sequence without preemption.
+  bool can_start() const;
 
   std::span<SequenceState* const> running_list() const { return running_; }
   // The first `count` waiting sequences, or fewer, in the order in which they would start if none were blocked.

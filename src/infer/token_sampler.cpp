@@ -144,38 +144,45 @@ void TokenSampler::sample_rows(ops::Context& context, const Tensor& logits, std:
               logits.slice(first, first + rows), how);
 }
 
-std::vector<SampleResult> TokenSampler::run(ops::Context& context, const Tensor& logits,
-                                            std::span<const SampleRequest> wanted) {
+void TokenSampler::start(ops::Context& context, const Tensor& logits, std::span<const SampleRequest> wanted) {
   int64_t num_top = 0;
-  for (const SampleRequest& one : wanted) num_top = std::max(num_top, one.sampling->top_logprobs);
+  expected_.clear();
+  for (const SampleRequest& one : wanted) {
+    num_top = std::max(num_top, one.sampling->top_logprobs);
+    expected_.push_back({one.sampling->top_logprobs, one.error, one.kind});
+  }
   num_top = std::min(num_top, vocab_ - 1);
   const Shape shape{std::ssize(wanted), 1 + num_top};
   const size_t logprobs_at = Arena::footprint(DType::i32, shape);
-  const Results results{{results_, DType::i32, shape, &device_},
-                        {static_cast<std::byte*>(results_) + logprobs_at, DType::f32, shape, &device_}};
+  started_ = {{results_, DType::i32, shape, &device_},
+              {static_cast<std::byte*>(results_) + logprobs_at, DType::f32, shape, &device_}};
   // Each call takes as many rows as there is room for edits.
   for (size_t begin = 0; begin < wanted.size();) {
     size_t end = begin;
     int64_t room = max_edits(vocab_);
     while (end < wanted.size() && std::ssize(wanted[end].edits) <= room) room -= std::ssize(wanted[end++].edits);
-    sample_rows(context, logits, wanted.subspan(begin, end - begin), static_cast<int64_t>(begin), results);
+    sample_rows(context, logits, wanted.subspan(begin, end - begin), static_cast<int64_t>(begin), started_);
     begin = end;
     if (begin == wanted.size()) break;
     done_->record(Stream::compute);  // the next upload reuses the host buffer
     done_->wait();
   }
-  const auto* ids = reinterpret_cast<const int32_t*>(download_staging_.data());
-  const auto* logprobs = reinterpret_cast<const float*>(download_staging_.data() + logprobs_at);
   device_.copy_to_host_async(Stream::compute, download_staging_.data(), results_,
-                             logprobs_at + results.logprobs.bytes());
+                             logprobs_at + started_.logprobs.bytes());
   done_->record(Stream::compute);
+}
+
+std::vector<SampleResult> TokenSampler::finish() {
   done_->wait();
+  const Shape& shape = started_.chosen.shape;
+  const auto* ids = reinterpret_cast<const int32_t*>(download_staging_.data());
+  const auto* logprobs = reinterpret_cast<const float*>(download_staging_.data() + Arena::footprint(DType::i32, shape));
   std::vector<SampleResult> all;
-  for (size_t r = 0; r < wanted.size(); ++r) {
-    const size_t at = r * static_cast<size_t>(1 + num_top);
+  for (size_t r = 0; r < expected_.size(); ++r) {
+    const size_t at = r * static_cast<size_t>(shape[1]);
     SampleResult& result = all.emplace_back();
-    result.error = wanted[r].error;
-    result.kind = wanted[r].kind;
+    result.error = std::move(expected_[r].error);
+    result.kind = expected_[r].kind;
     if (!result.error.empty()) continue;
     if (ids[at] == -1) {
       result.error = not_a_number();
@@ -184,12 +191,18 @@ std::vector<SampleResult> TokenSampler::run(ops::Context& context, const Tensor&
     if (ids[at] == -2) result.error = "no token is allowed next";
     if (ids[at] < 0) continue;
     result.choice = {ids[at], logprobs[at], {}};
-    for (int64_t i = 1; i <= std::min(num_top, wanted[r].sampling->top_logprobs); ++i) {
+    for (int64_t i = 1; i <= std::min(shape[1] - 1, expected_[r].num_top); ++i) {
       const size_t index = at + static_cast<size_t>(i);
       result.choice.top.push_back({ids[index], logprobs[index]});
     }
   }
   return all;
+}
+
+std::vector<SampleResult> TokenSampler::run(ops::Context& context, const Tensor& logits,
+                                            std::span<const SampleRequest> wanted) {
+  start(context, logits, wanted);
+  return finish();
 }
 
 }  // namespace ingot::infer

@@ -33,7 +33,7 @@
   NOUN(rms_norm) OP(RmsNorm) OP(RmsNormBackward)                                                                        \
   NOUN(rope) OP(Rope)                                                                                                   \
   NOUN(rope_kv_store) OP(RopeKvStore)                                                                                   \
-  NOUN(sampling) OP(Sample)                                                                                             \
+  NOUN(sampling) OP(Sample) OP(InsertSampled)                                                                           \
   NOUN(sum_parts) OP(SumParts)
 // clang-format on
 

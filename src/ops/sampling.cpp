@@ -33,4 +33,15 @@ void sample(Context& context, const Tensor& chosen, const Tensor& logprobs, cons
   dispatch<Sample>(context, chosen, logprobs, logits, rows);
 }
 
+void insert_sampled(Context& context, const Tensor& ids, const Tensor& known, const Tensor& chosen) {
+  constexpr const char* op = "insert_sampled";
+  check_rank(op, "ids", ids, 1);
+  check_rank(op, "chosen", chosen, 2);
+  check(op, "ids", context, ids, ids.shape, {DType::i32});
+  check(op, "known", context, known, ids.shape, {DType::i32});
+  check(op, "chosen", context, chosen, chosen.shape, {DType::i32});
+  if (ids.shape[0] == 0) return;
+  dispatch<InsertSampled>(context, ids, known, chosen);
+}
+
 }  // namespace ingot::ops

@@ -38,4 +38,14 @@ struct Sample {
   using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, const SamplingRows&);
 };
 
+// Continues texts with tokens that are not on the host yet. ids [T] i32 = known [T] i32, but where known[t] is -1 - r,
+// below 0: the token that `sample` wrote for row r, chosen[r, 0] of chosen [R, C] i32, or 0 if that row has no token.
+// Rows r must lie in [0, R). ids may be known.
+void insert_sampled(Context& context, const Tensor& ids, const Tensor& known, const Tensor& chosen);
+
+struct InsertSampled {
+  static constexpr const char* name = "insert_sampled";
+  using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&);
+};
+
 }  // namespace ingot::ops

@@ -147,7 +147,8 @@ JobBudget decode(const GpuJob& job) {
   }
   gpu.launches().clear();
 
-  const auto keys = static_cast<double>(job.decode.batch * (job.decode.prompt + 1) + produced);
+  // Of the batch after the one in flight, which has a key more in each request.
+  const auto keys = static_cast<double>(job.decode.batch * (job.decode.prompt + 2) + produced);
   const auto layers = static_cast<double>(model.num_layers());
   AttentionCost attention;
   attention.paged_bytes =

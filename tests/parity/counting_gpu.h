@@ -4,6 +4,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/gpu/sim/sim_device.h"
@@ -51,7 +52,7 @@ class CountingGpu : public gpu::GpuDevice {
   void fill_zero(void* data, size_t bytes) override { inner_->fill_zero(data, bytes); }
   std::unique_ptr<Event> make_event() override {
     ++allocations;
-    return inner_->make_event();
+    return std::make_unique<CountingEvent>(*this, inner_->make_event());
   }
   void launch(const gpu::KernelInfo& kernel, const void* args, gpu::Grid grid, size_t dynamic_shared_bytes) override {
     ++launches;
@@ -74,10 +75,27 @@ class CountingGpu : public gpu::GpuDevice {
   int waiting_copies = 0;  // copies that block the host
   int copies_to_host = 0;  // those that do not
   int launches = 0;
-  std::vector<std::string>* kernels = nullptr;  // if not null, the names of launched kernels are added
+  // If not null, the names of launched kernels are added, and "host waits" where the host waits for an event.
+  std::vector<std::string>* kernels = nullptr;
   int recordings = 0;
 
  private:
+  class CountingEvent : public Event {
+   public:
+    CountingEvent(CountingGpu& device, std::unique_ptr<Event> inner) : device_(device), inner_(std::move(inner)) {}
+    void record(Stream stream) override { inner_->record(stream); }
+    void wait_on(Stream stream) override { inner_->wait_on(stream); }
+    bool done() override { return inner_->done(); }
+    void wait() override {
+      if (device_.kernels != nullptr) device_.kernels->emplace_back("host waits");
+      inner_->wait();
+    }
+
+   private:
+    CountingGpu& device_;
+    std::unique_ptr<Event> inner_;
+  };
+
   std::unique_ptr<gpu::GpuDevice> inner_;
 };
 

@@ -212,10 +212,19 @@ void run(ops::Context& context, const Tensor& chosen, const Tensor& logprobs, co
   });
 }
 
+void run_insert(ops::Context&, const Tensor& ids, const Tensor& known, const Tensor& chosen) {
+  for (int64_t t = 0; t < ids.shape[0]; ++t) {
+    int32_t id = known.as<int32_t>()[t];
+    if (id < 0) id = std::max(0, chosen.as<int32_t>()[(int64_t{-1} - id) * chosen.shape[1]]);
+    ids.as<int32_t>()[t] = id;
+  }
+}
+
 }  // namespace
 
 void register_sampling(ops::Registry& registry, Levels levels) {
   INGOT_ADD_LEVELS(registry, levels.best, ops::Sample, run, sampling_kernels);
+  registry.add<ops::InsertSampled>(DeviceKind::cpu, "reference", run_insert);
 }
 
 }  // namespace ingot::cpu

@@ -218,6 +218,36 @@ OpCase sampling_case(const Sizes& s) {
   return c;
 }
 
+// Every third id is known; the others are those of rows in any order, of which every fourth has no token.
+OpCase insert_case(int64_t tokens, int64_t rows, int64_t columns) {
+  OpCase c{.op = "insert_sampled", .name = fmt::format("T={} R={} C={}", tokens, rows, columns)};
+  const Fill known = [rows](std::vector<double>& values, RandomStream& random) {
+    for (size_t t = 0; t < values.size(); ++t) {
+      const auto drawn = static_cast<double>(random.below(t % 3 == 0 ? 1000 : static_cast<uint64_t>(rows)));
+      values[t] = t % 3 == 0 ? drawn : -1 - drawn;
+    }
+  };
+  const Fill sampled = [columns](std::vector<double>& values, RandomStream& random) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      const bool none = i / static_cast<size_t>(columns) % 4 == 3;
+      values[i] = none ? -1 - static_cast<double>(random.below(2)) : static_cast<double>(random.below(128256));
+    }
+  };
+  c.operands = {{"ids", DType::i32, {tokens}, Role::output},
+                {"known", DType::i32, {tokens}, Role::input, known},
+                {"chosen", DType::i32, {rows, columns}, Role::input, sampled}};
+  c.run = [](ops::Context& context, const Arguments& a) { ops::insert_sampled(context, a[0], a[1], a[2]); };
+  c.reference = [columns](Values& v, Conditions&) {
+    for (size_t t = 0; t < v[0].size(); ++t) {
+      const auto row = static_cast<size_t>(std::max(0.0, -1 - v[1][t]));
+      v[0][t] = v[1][t] >= 0 ? v[1][t] : std::max(0.0, v[2][row * static_cast<size_t>(columns)]);
+    }
+  };
+  c.precision = Precision::exact;
+  c.bytes = static_cast<double>(tokens) * 12;
+  return c;
+}
+
 }  // namespace
 
 std::vector<OpCase> sampling_cases() {
@@ -235,6 +265,9 @@ std::vector<OpCase> sampling_cases() {
   }
   for (const int64_t rows : {1, 32}) cases.push_back(timing(sampling_case({rows, 49152, 0})));
   cases.push_back(large(sampling_case({256, 128256, 0})));
+  cases.push_back(insert_case(1, 1, 1));
+  cases.push_back(insert_case(300, 17, 3));
+  cases.push_back(timing(insert_case(256, 256, 1)));
   return cases;
 }
 

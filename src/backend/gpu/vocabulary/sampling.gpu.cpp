@@ -18,9 +18,18 @@ struct SampleArgs {
   int columns;     // columns of chosen
 };
 
+struct InsertSampledArgs {
+  int32_t* ids;
+  const int32_t* known;
+  const int32_t* chosen;
+  int64_t n;        // ids; one thread per id
+  int64_t columns;  // columns of chosen
+};
+
 }  // namespace ingot::gpu
 
 GPU_KERNEL(sample, SampleArgs, 1024)
+GPU_KERNEL(insert_sampled, InsertSampledArgs, 256)
 
 #if GPU_KERNEL_PASS
 namespace ingot::gpu::GPU_TARGET {
@@ -326,6 +335,14 @@ GPU_KERNEL_BODY(sample, SampleArgs) {
   }
 }
 
+GPU_KERNEL_BODY(insert_sampled, InsertSampledArgs) {
+  const int64_t t = static_cast<int64_t>(block_index()) * 256 + thread_index();
+  if (t >= a.n) return;
+  const int64_t known = a.known[t];
+  const int32_t id = known < 0 ? a.chosen[(-1 - known) * a.columns] : static_cast<int32_t>(known);
+  a.ids[t] = id < 0 ? 0 : id;
+}
+
 }  // namespace ingot::gpu::GPU_TARGET
 
 #else
@@ -360,9 +377,17 @@ void run(ops::Context& context, const Tensor& chosen, const Tensor& logprobs, co
   launch(context, sample, {logits.shape[0]}, args);
 }
 
+void run_insert(ops::Context& context, const Tensor& ids, const Tensor& known, const Tensor& chosen) {
+  launch(context, insert_sampled, {blocks_of(ids.shape[0], 256)},
+         {ids.as<int32_t>(), known.as<int32_t>(), chosen.as<int32_t>(), ids.shape[0], chosen.shape[1]});
+}
+
 }  // namespace
 
-void register_sampling(ops::Registry& registry, DeviceKind kind) { registry.add<ops::Sample>(kind, "simt", run); }
+void register_sampling(ops::Registry& registry, DeviceKind kind) {
+  registry.add<ops::Sample>(kind, "simt", run);
+  registry.add<ops::InsertSampled>(kind, "simt", run_insert);
+}
 
 }  // namespace ingot::gpu
 #endif
