@@ -85,7 +85,7 @@ class FakeDevice : public GpuDevice {
 
 // Compares an implementation of an op with the double-precision reference on the op table's cases. Returns the number
 // of cases it accepts.
-inline int agreeing_cases(FakeDevice& device, const std::string& op, const std::string& implementation) {
+inline int agreeing_cases(GpuDevice& device, const std::string& op, const std::string& implementation) {
   ops::Registry registry;
   register_ops(registry, device.kind());
   registry.select_implementation(op, implementation);
