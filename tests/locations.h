@@ -12,6 +12,7 @@ extern const char* const fake_nccl;         // of this build: the stand-in for N
 // The strict driver, and the executable with code objects for it (tests/backend/gpu/strict).
 extern const char* const strict_cuda;
 extern const char* const strict_hip;
+extern const char* const test_libraries;  // the folder with libstrict_cublaslt.so and the other libraries on it
 extern const char* const ingot_with_test_code;
 
 }  // namespace ingot

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <string_view>
+#include <utility>
 
 #include "base/half.h"
 #include "bench/random_model.h"
@@ -20,6 +23,8 @@ constexpr int64_t trained_answer_tokens = 12;
 // Allowed ratio of a device's error to the rounding error of the same quantity, which is estimated from only three
 // samples.
 constexpr double training_error_multiple = 4;
+constexpr const char* gradient_of = "gradient of ";
+constexpr const char* update_of = "update of ";
 
 // Named vectors computed by a device.
 struct Quantity {
@@ -135,7 +140,7 @@ Facts compute(runtime::Runtime& runtime, const spec::ModelSpec& model, const Wor
     norms.values.push_back(result.grad_norm);
     if (s > 0) continue;
     for (const train::TrainedParameter& t : tensors) {
-      facts.push_back({"gradient of " + t.name, on_host(*runtime.device, t.gradient)});
+      facts.push_back({gradient_of + t.name, on_host(*runtime.device, t.gradient)});
     }
   }
   facts.push_back(std::move(losses));
@@ -143,7 +148,7 @@ Facts compute(runtime::Runtime& runtime, const spec::ModelSpec& model, const Wor
   auto moved = masters();
   for (size_t i = 0; i < moved.size(); ++i) {
     for (size_t e = 0; e < moved[i].size(); ++e) moved[i][e] -= before[i][e];
-    facts.push_back({"update of " + tensors[i].name, std::move(moved[i])});
+    facts.push_back({update_of + tensors[i].name, std::move(moved[i])});
   }
   return facts;
 }
@@ -157,6 +162,39 @@ void add(TrainingAgreement& agreement, const Quantity& exact, double error, doub
   agreement.worst = exact.name;
   agreement.worst_error = error;
   agreement.worst_size = norm(exact.values);
+}
+
+// The longest change of an element of `update` whose sign rounding decides: that of an element whose gradient is within
+// `error` of 0. 0 if there is none. AdamW's first updates are as long for small gradients as for large ones.
+double reversal(const std::vector<double>& update, const std::vector<double>& gradient, double error) {
+  double longest = 0, most = 0;
+  for (const double each : update) most = std::max(most, std::abs(each));
+  for (size_t e = 0; e < update.size(); ++e) {
+    if (gradient[e] != 0 && std::abs(gradient[e]) <= error) longest = std::max(longest, std::abs(update[e]) + most);
+  }
+  return longest;
+}
+
+// Compares all quantities. `rounded`: the same by computations that differ from `exact` by rounding alone. These few
+// samples may have no element of a small tensor whose update is reversed, so one such element is allowed for.
+void add_all(TrainingAgreement& agreement, const Facts& exact, const Facts& found, const std::vector<Facts>& rounded,
+             double rounding) {
+  std::map<std::string, std::pair<const std::vector<double>*, double>> gradients;  // and the error of an element
+  for (size_t i = 0; i < exact.size(); ++i) {
+    const auto& [name, values] = exact[i];
+    double noise = 0;
+    for (const Facts& facts : rounded) noise = std::max(noise, distance(facts[i].values, values));
+    double allowed = rounding * norm(values) + training_error_multiple * noise;
+    if (name.starts_with(gradient_of)) {
+      const auto elements = std::ranges::count_if(values, [](double value) { return value != 0; });
+      const double of_element = allowed / std::sqrt(std::max(1.0, static_cast<double>(elements)));
+      gradients[name.substr(std::string_view(gradient_of).size())] = {&values, of_element};
+    } else if (name.starts_with(update_of)) {
+      const auto& [gradient, error] = gradients.at(name.substr(std::string_view(update_of).size()));
+      allowed += reversal(values, *gradient, error);
+    }
+    add(agreement, exact[i], distance(found[i].values, values), allowed);
+  }
 }
 
 const std::vector<double>& losses_of(const Facts& facts) {
@@ -182,12 +220,7 @@ std::vector<TrainingAgreement> compare_training(runtime::Runtime& cpu, runtime::
     }
     TrainingAgreement one{
         .job = lora ? "LoRA fp32" : "fp32", .losses = losses_of(found), .cpu_losses = losses_of(exact)};
-    for (size_t i = 0; i < exact.size(); ++i) {
-      double noise = 0;
-      for (const Facts& facts : changed) noise = std::max(noise, distance(facts[i].values, exact[i].values));
-      add(one, exact[i], distance(found[i].values, exact[i].values),
-          rounding * norm(exact[i].values) + training_error_multiple * noise);
-    }
+    add_all(one, exact, found, changed, rounding);
     all.push_back(std::move(one));
     if (!lora) full = exact;
   }
@@ -195,13 +228,12 @@ std::vector<TrainingAgreement> compare_training(runtime::Runtime& cpu, runtime::
   const Facts reference = compute(cpu, model, work);
   const Facts found = compute(device, model, work);
   TrainingAgreement one{.job = "bf16", .losses = losses_of(found), .cpu_losses = losses_of(reference)};
-  for (size_t i = 0; i < reference.size(); ++i) {
-    const Quantity& exact =
-        *std::find_if(full.begin(), full.end(), [&](const Quantity& q) { return q.name == reference[i].name; });
-    const double own = distance(reference[i].values, exact.values);
-    add(one, exact, distance(found[i].values, exact.values),
-        rounding * norm(exact.values) + training_error_multiple * own);
+  Facts exact;
+  for (const Quantity& each : reference) {
+    exact.push_back(
+        *std::find_if(full.begin(), full.end(), [&](const Quantity& quantity) { return quantity.name == each.name; }));
   }
+  add_all(one, exact, found, {reference}, rounding);
   all.push_back(std::move(one));
   return all;
 }

@@ -2,9 +2,6 @@
 #include "tests/e2e/strict_driver.h"
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-
-#include <cstdlib>
 
 #include "tests/e2e/program.h"
 #include "tests/sanitized.h"
@@ -14,33 +11,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Vendor {
-  const char* name;
-  const char* device;
-  const char* simulated;  // the device with the same bits
-  const char* architecture;
-  const char* old_version;
-};
-const Vendor vendors[] = {{"CUDA", "cuda:0", "sim32", "sm_90", "12.0"}, {"HIP", "hip:0", "sim64", "gfx942", "6.0"}};
-
-class StrictDriver : public testing::TestWithParam<Vendor> {
+class StrictDriver : public testing::TestWithParam<StrictVendor> {
  protected:
-  StrictDriver() { make_home(program_ / "home"); }
-
   Result run(const std::vector<std::string>& arguments, const std::string& settings = "") const {
-    std::string command =
-        on_strict_driver(settings) + "INGOT_HOME='" + (program_ / "home").string() + "' " + ingot_with_test_code;
-    for (const std::string& argument : arguments) command += " '" + argument + "'";
-    const fs::path output = program_ / "output", error = program_ / "error";
-    const int status = std::system((command + " >'" + output.string() + "' 2>'" + error.string() + "'").c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read(output), read(error)};
+    return run_on_strict_driver(program_, {.settings = settings}, arguments);
   }
-  Json report(std::vector<std::string> arguments, const std::string& settings = "") const {
-    arguments.emplace_back("--json");
-    const Result result = run(arguments, settings);
-    EXPECT_EQ(result.code, 0) << result.error;
-    EXPECT_EQ(result.error.find("strict driver"), std::string::npos) << result.error;
-    return json_of(result);
+  Json report(const std::vector<std::string>& arguments, const std::string& settings = "") const {
+    return report_on_strict_driver(program_, {.settings = settings}, arguments);
   }
   std::vector<std::string> generate(const std::string& device) const {
     return {"generate", "--model",   llama("a"), "--ids",    "1,5,9", "--max-tokens",
@@ -81,7 +58,7 @@ TEST_P(StrictDriver, GeneratesAndTrainsWithTheBitsOfTheSimulatedDevice) {
             ", sequence_length: 24}\nadapter: {rank: 2}\noptimizer: {lr: 1e-3}\n" +
             "steps: 3\nbatch: {global: 2}\nthreads: 1\nrun_dir: " + (program_ / "runs").string() + "\n");
   // One device, and ranks on two devices that have only parts of the weights each; copies come late.
-  const std::string kind = std::string(GetParam().device).substr(0, std::string(GetParam().device).find(':'));
+  const std::string kind = GetParam().kind();
   const auto adapter_of = [&](const std::string& name, const std::string& device, std::vector<std::string> more) {
     more.insert(more.begin(),
                 {"finetune", (program_ / "recipe.yaml").string(), "--quiet", "name=" + name, "device=" + device});
@@ -112,7 +89,7 @@ TEST_P(StrictDriver, FaultsEndTheProgramWithAMessage) {
   EXPECT_NE(other.error.find("this build has no code"), std::string::npos) << other.error;
 }
 
-INSTANTIATE_TEST_SUITE_P(Vendors, StrictDriver, testing::ValuesIn(vendors),
+INSTANTIATE_TEST_SUITE_P(Vendors, StrictDriver, testing::ValuesIn(strict_vendors),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -84,14 +85,15 @@ class FakeDevice : public GpuDevice {
 };
 
 // Compares an implementation of an op with the double-precision reference on the op table's cases. Returns the number
-// of cases it accepts.
-inline int agreeing_cases(FakeDevice& device, const std::string& op, const std::string& implementation) {
+// of cases it accepts, of which the first `max_cases` are compared.
+inline int agreeing_cases(GpuDevice& device, const std::string& op, const std::string& implementation,
+                          int max_cases = std::numeric_limits<int>::max()) {
   ops::Registry registry;
   register_ops(registry, device.kind());
   registry.select_implementation(op, implementation);
   int accepted = 0;
   for (const ops::testing::OpCase& op_case : ops::testing::op_cases()) {
-    if (op_case.op != op || op_case.timing_only) continue;
+    if (op_case.op != op || op_case.timing_only || accepted == max_cases) continue;
     Arena scratch;
     ops::Context context{device, registry, scratch, nullptr};
     const ops::testing::Verdict verdict = ops::testing::compare(context, op_case);

@@ -1,4 +1,4 @@
-// A cuBLASLt that multiplies on the host. Its heuristic returns algorithms that callers must reject: 1 adds partial
+// A stand-in for cuBLASLt (driver.h). Its heuristic returns algorithms that callers must reject: 1 adds partial
 // sums in the result, 2 needs a workspace whatever it was offered, 3 requires at least 16 rows. Algorithm 4 is usable.
 // Where split-K is allowed, it first returns 5, which rounds partial sums to the result's type, and 6, which has them
 // in the workspace, in fp32, and is usable. For k = 56 there is none, and for k = 20 only 1.
@@ -7,7 +7,9 @@
 namespace {
 
 constexpr int success = 0;
+constexpr int not_initialized = 1;
 constexpr int invalid_value = 7;
+constexpr int execution_failed = 13;
 constexpr int not_supported = 15;
 
 // cublasLtReductionScheme_t: INPLACE, COMPUTE_TYPE, OUTPUT_TYPE
@@ -48,57 +50,55 @@ bool scales_fit(const fake::Product& product, const fake::Matrix& a, const fake:
          product.scales.at(18) != nullptr;
 }
 
+fake::BlasLtObjects<fake::Product, fake::Matrix> objects;
+
 }  // namespace
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 EXPORT size_t cublasLtGetVersion() { return 130203; }
 EXPORT int cublasLtCreate(void** handle) {
-  *handle = new int(0);
-  return success;
+  *handle = objects.make_handle();
+  return *handle != nullptr ? success : not_initialized;
 }
-EXPORT int cublasLtDestroy(void* handle) {
-  delete static_cast<int*>(handle);
-  return success;
-}
+EXPORT int cublasLtDestroy(void* handle) { return objects.handles.remove(handle) ? success : not_initialized; }
 EXPORT int cublasLtMatmulDescCreate(fake::Product** product, int compute_type, int scale_type) {
-  *product = new fake::Product{compute_type, scale_type, {}, {}};
+  *product = objects.products.add({compute_type, scale_type, {}, {}});
   return compute_type == 68 && scale_type == fake::f32 ? success : invalid_value;
 }
 EXPORT int cublasLtMatmulDescDestroy(fake::Product* product) {
-  delete product;
-  return success;
+  return objects.products.remove(product) ? success : invalid_value;
 }
 EXPORT int cublasLtMatmulDescSetAttribute(fake::Product* product, int attribute, const void* value, size_t bytes) {
+  if (!objects.products.has(product)) return invalid_value;
   return fake::set_attribute(*product, attribute, value, bytes, attributes) ? success : invalid_value;
 }
 EXPORT int cublasLtMatrixLayoutCreate(fake::Matrix** matrix, int type, uint64_t rows, uint64_t columns, int64_t ld) {
-  *matrix = new fake::Matrix{type, rows, columns, ld};
+  *matrix = objects.matrices.add({type, rows, columns, ld});
   return success;
 }
 EXPORT int cublasLtMatrixLayoutDestroy(fake::Matrix* matrix) {
-  delete matrix;
-  return success;
+  return objects.matrices.remove(matrix) ? success : invalid_value;
 }
 EXPORT int cublasLtMatmulPreferenceCreate(fake::Preference** preference) {
-  *preference = new fake::Preference{};
+  *preference = objects.preferences.add({});
   return success;
 }
 EXPORT int cublasLtMatmulPreferenceDestroy(fake::Preference* preference) {
-  delete preference;
-  return success;
+  return objects.preferences.remove(preference) ? success : invalid_value;
 }
 EXPORT int cublasLtMatmulPreferenceSetAttribute(fake::Preference* preference, int attribute, const void* value,
                                                 size_t bytes) {
-  if (bytes != (attribute == 1 ? 8U : 4U)) return invalid_value;
+  if (!objects.preferences.has(preference) || bytes != (attribute == 1 ? 8U : 4U)) return invalid_value;
   std::memcpy(&preference->attributes[attribute], value, bytes);
   return success;
 }
 
-EXPORT int cublasLtMatmulAlgoGetHeuristic(void*, fake::Product* product, fake::Matrix* a, fake::Matrix* b,
-                                          fake::Matrix* c, fake::Matrix* d, fake::Preference* preference, int asked,
+EXPORT int cublasLtMatmulAlgoGetHeuristic(void* handle, fake::Product* product, fake::Matrix* a, fake::Matrix* b,
+                                          fake::Matrix* c, fake::Matrix* d, fake::Preference* preference, int requested,
                                           Result* results, int* returned) {
   *returned = 0;
+  if (!objects.have(handle, product, {a, b, c, d}) || !objects.preferences.has(preference)) return invalid_value;
   const bool transpose_a = transposes(*product, 3);
   if (!fake::fits(*a, transpose_a, *b, transposes(*product, 4), *c, *d)) return invalid_value;
   // The caller must have requested 16-byte alignment, and either no split-K or sums in the compute type.
@@ -114,7 +114,7 @@ EXPORT int cublasLtMatmulAlgoGetHeuristic(void*, fake::Product* product, fake::M
   for (const uint64_t id : {5, 6, 1, 2, 3, 4}) {
     if (k == 20 && id != 1) continue;
     const Algorithm algorithm{{id}};
-    if (*returned == asked || (id >= 5 && schemes == 0) || (id == 6 && workspace_of(algorithm, *d) > max_workspace))
+    if (*returned == requested || (id >= 5 && schemes == 0) || (id == 6 && workspace_of(algorithm, *d) > max_workspace))
       continue;
     Result& result = results[(*returned)++];
     result = {};
@@ -136,8 +136,9 @@ EXPORT int cublasLtMatmulAlgoConfigGetAttribute(const Algorithm* algorithm, int 
   return success;
 }
 
-EXPORT int cublasLtMatmulAlgoCheck(void*, fake::Product* product, fake::Matrix* a, fake::Matrix* b, fake::Matrix* c,
-                                   fake::Matrix* d, const Algorithm* algorithm, Result* result) {
+EXPORT int cublasLtMatmulAlgoCheck(void* handle, fake::Product* product, fake::Matrix* a, fake::Matrix* b,
+                                   fake::Matrix* c, fake::Matrix* d, const Algorithm* algorithm, Result* result) {
+  if (!objects.have(handle, product, {a, b, c, d})) return invalid_value;
   if (!fake::fits(*a, transposes(*product, 3), *b, transposes(*product, 4), *c, *d)) return invalid_value;
   for (const fake::Matrix* matrix : {a, b, c, d}) {
     if (!fake::aligned(*matrix)) return not_supported;
@@ -149,23 +150,37 @@ EXPORT int cublasLtMatmulAlgoCheck(void*, fake::Product* product, fake::Matrix* 
   return success;
 }
 
-EXPORT int cublasLtMatmul(void*, fake::Product* product, const float* alpha, const void* a_data, fake::Matrix* a,
+EXPORT int cublasLtMatmul(void* handle, fake::Product* product, const float* alpha, const void* a_data, fake::Matrix* a,
                           const void* b_data, fake::Matrix* b, const float* beta, const void* c_data, fake::Matrix* c,
                           void* d_data, fake::Matrix* d, const Algorithm* algorithm, void* workspace,
-                          size_t workspace_bytes, void*) {
+                          size_t workspace_bytes, void* stream) {
+  if (!objects.have(handle, product, {a, b, c, d})) return invalid_value;
   const bool transpose_a = transposes(*product, 3);
   const bool transpose_b = transposes(*product, 4);
   if (!fake::fits(*a, transpose_a, *b, transpose_b, *c, *d)) return invalid_value;
   const uint64_t id = algorithm->data[0];
   if (id != 4 && id != 6 && (id != 3 || d->columns < 16)) return not_supported;
   if (!fake::takes_workspace(workspace_of(*algorithm, *d), workspace, workspace_bytes)) return invalid_value;
-  for (const void* data : {a_data, b_data, c_data, static_cast<const void*>(d_data)}) {
-    if (!fake::aligned(data)) return invalid_value;
-  }
   if (!scales_fit(*product, *a, *b, *d) || !fake::epilogue_fits(*product, *d, attributes)) return invalid_value;
   const bool codes = a->type == fake::e4m3;
-  fake::multiply(*alpha, *a, a_data, transpose_a, *b, b_data, transpose_b, *beta, *c, c_data, *d, d_data,
-                 codes ? product->scales.at(17) : nullptr, codes ? product->scales.at(18) : nullptr, product->bias,
-                 pieces_of(*algorithm));
-  return success;
+  const fake::Gemm gemm{.a = *a,
+                        .b = *b,
+                        .c = *c,
+                        .d = *d,
+                        .transpose_a = transpose_a,
+                        .transpose_b = transpose_b,
+                        .alpha = *alpha,
+                        .beta = *beta,
+                        .a_data = a_data,
+                        .b_data = b_data,
+                        .c_data = c_data,
+                        .d_data = d_data,
+                        .a_scales = codes ? product->scales.at(17) : nullptr,
+                        .b_scales = codes ? product->scales.at(18) : nullptr,
+                        .bias = product->bias,
+                        .pieces = pieces_of(*algorithm),
+                        .workspace = workspace,
+                        .workspace_bytes = workspace_bytes};
+  if (!fake::is_aligned(gemm)) return invalid_value;
+  return fake::enqueue(static_cast<fake::Handle*>(handle)->device, stream, gemm) ? success : execution_failed;
 }

@@ -1,4 +1,4 @@
-// A hipBLASLt that multiplies on the host. Its heuristic returns algorithms that callers must reject: 4 adds partial
+// A stand-in for hipBLASLt (driver.h). Its heuristic returns algorithms that callers must reject: 4 adds partial
 // sums to the result by atomic operations, 5 is of StreamK. 1 splits sums of results with more than 64 elements and
 // then needs a workspace; 2 requires at least 16 rows; 3 is usable for everything. For k = 56 there is none, and for
 // k = 20 only 4.
@@ -9,7 +9,9 @@
 namespace {
 
 constexpr int success = 0;
+constexpr int not_initialized = 1;
 constexpr int invalid_value = 3;
+constexpr int execution_failed = 5;
 constexpr int not_supported = 7;
 
 constexpr fake::Attributes attributes{.a_scales = 5, .b_scales = 6, .bias = 3, .bias_type = 4, .epilogue = 2};
@@ -53,65 +55,65 @@ struct Result {
 };
 
 namespace {
+constexpr uint64_t pieces = 4;  // of a sum that is split
+
 size_t workspace_of(const Algorithm& algorithm, const Matrix& d) {
-  return algorithm.data[0] == 1 && d.rows * d.columns > 64 ? 4096 : 0;
+  return algorithm.data[0] == 1 && d.rows * d.columns > 64 ? pieces * d.rows * d.columns * sizeof(float) : 0;
 }
+
+fake::BlasLtObjects<Product, Matrix> objects;
 }  // namespace
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 EXPORT int hipblasLtGetVersion(void* handle, int* version) {
-  if (handle == nullptr) return invalid_value;
+  if (!objects.has_handle(handle)) return invalid_value;
   *version = 100203;
   return success;
 }
 EXPORT int hipblasLtCreate(void** handle) {
   fp8_type = std::getenv("INGOT_FAKE_GFX950") != nullptr ? fake::e4m3 : fake::e4m3_fnuz;
-  *handle = new int(0);
-  return success;
+  *handle = objects.make_handle();
+  return *handle != nullptr ? success : not_initialized;
 }
-EXPORT int hipblasLtDestroy(void* handle) {
-  delete static_cast<int*>(handle);
-  return success;
-}
+EXPORT int hipblasLtDestroy(void* handle) { return objects.handles.remove(handle) ? success : not_initialized; }
 EXPORT int hipblasLtMatmulDescCreate(Product** product, int compute_type, int scale_type) {
-  *product = new Product{{compute_type, scale_type, {}, {}}};
+  *product = objects.products.add({{compute_type, scale_type, {}, {}}});
   return compute_type == 2 && scale_type == fake::f32 ? success : invalid_value;
 }
 EXPORT int hipblasLtMatmulDescDestroy(Product* product) {
-  delete product;
-  return success;
+  return objects.products.remove(product) ? success : invalid_value;
 }
 EXPORT int hipblasLtMatmulDescSetAttribute(Product* product, int attribute, const void* value, size_t bytes) {
+  if (!objects.products.has(product)) return invalid_value;
   return fake::set_attribute(*product, attribute, value, bytes, attributes) ? success : invalid_value;
 }
 EXPORT int hipblasLtMatrixLayoutCreate(Matrix** matrix, int type, uint64_t rows, uint64_t columns, int64_t ld) {
-  *matrix = new Matrix{{type, rows, columns, ld}};
+  *matrix = objects.matrices.add({{type, rows, columns, ld}});
   return success;
 }
 EXPORT int hipblasLtMatrixLayoutDestroy(Matrix* matrix) {
-  delete matrix;
-  return success;
+  return objects.matrices.remove(matrix) ? success : invalid_value;
 }
 EXPORT int hipblasLtMatmulPreferenceCreate(fake::Preference** preference) {
-  *preference = new fake::Preference{};
+  *preference = objects.preferences.add({});
   return success;
 }
 EXPORT int hipblasLtMatmulPreferenceDestroy(fake::Preference* preference) {
-  delete preference;
-  return success;
+  return objects.preferences.remove(preference) ? success : invalid_value;
 }
 EXPORT int hipblasLtMatmulPreferenceSetAttribute(fake::Preference* preference, int attribute, const void* value,
                                                  size_t bytes) {
-  if (attribute != 1 || bytes != 8) return invalid_value;
+  if (!objects.preferences.has(preference) || attribute != 1 || bytes != 8) return invalid_value;
   std::memcpy(&preference->attributes[attribute], value, bytes);
   return success;
 }
 
-EXPORT int hipblasLtMatmulAlgoGetHeuristic(void*, Product* product, Matrix* a, Matrix* b, Matrix* c, Matrix* d,
+EXPORT int hipblasLtMatmulAlgoGetHeuristic(void* handle, Product* product, Matrix* a, Matrix* b, Matrix* c, Matrix* d,
                                            fake::Preference* preference, int requested, Result* results,
                                            int* returned) {
   *returned = 0;
+  if (!objects.have(handle, product, {a, b, c, d}) || !objects.preferences.has(preference)) return invalid_value;
   const bool transpose_a = transposes(*product, 0);
   if (!fake::fits(*a, transpose_a, *b, transposes(*product, 1), *c, *d)) return invalid_value;
   const uint64_t k = transpose_a ? a->rows : a->columns;
@@ -129,10 +131,11 @@ EXPORT int hipblasLtMatmulAlgoGetHeuristic(void*, Product* product, Matrix* a, M
   return success;
 }
 
-EXPORT int hipblasLtMatmul(void*, Product* product, const float* alpha, const void* a_data, Matrix* a,
+EXPORT int hipblasLtMatmul(void* handle, Product* product, const float* alpha, const void* a_data, Matrix* a,
                            const void* b_data, Matrix* b, const float* beta, const void* c_data, Matrix* c,
                            void* d_data, Matrix* d, const Algorithm* algorithm, void* workspace, size_t workspace_bytes,
-                           void*) {
+                           void* stream) {
+  if (!objects.have(handle, product, {a, b, c, d})) return invalid_value;
   const bool transpose_a = transposes(*product, 0);
   const bool transpose_b = transposes(*product, 1);
   if (!fake::fits(*a, transpose_a, *b, transpose_b, *c, *d)) return invalid_value;
@@ -142,19 +145,36 @@ EXPORT int hipblasLtMatmul(void*, Product* product, const float* alpha, const vo
   if (!fake::takes_workspace(needed, workspace, workspace_bytes)) return invalid_value;
   if (!scales_fit(*product, *a, *b) || !fake::epilogue_fits(*product, *d, attributes)) return invalid_value;
   const bool codes = fake::is_fp8(a->type);
-  fake::multiply(*alpha, *a, a_data, transpose_a, *b, b_data, transpose_b, *beta, *c, c_data, *d, d_data,
-                 codes ? product->scales.at(5) : nullptr, codes ? product->scales.at(6) : nullptr, product->bias,
-                 needed > 0 ? 4 : 1);
-  return success;
+  const fake::Gemm gemm{.a = *a,
+                        .b = *b,
+                        .c = *c,
+                        .d = *d,
+                        .transpose_a = transpose_a,
+                        .transpose_b = transpose_b,
+                        .alpha = *alpha,
+                        .beta = *beta,
+                        .a_data = a_data,
+                        .b_data = b_data,
+                        .c_data = c_data,
+                        .d_data = d_data,
+                        .a_scales = codes ? product->scales.at(5) : nullptr,
+                        .b_scales = codes ? product->scales.at(6) : nullptr,
+                        .bias = product->bias,
+                        .pieces = needed > 0 ? pieces : 1,
+                        .workspace = workspace,
+                        .workspace_bytes = workspace_bytes};
+  if (!fake::is_aligned(gemm)) return invalid_value;
+  return fake::enqueue(static_cast<fake::Handle*>(handle)->device, stream, gemm) ? success : execution_failed;
 }
 
 enum hipblasStatus_t : int {};
 namespace hipblaslt_ext {
 __attribute__((visibility("default"))) hipblasStatus_t
-matmulIsAlgoSupported(void*, hipblasLtMatmulDescOpaque_t* product, const void*, hipblasLtMatrixLayoutOpaque_t* a,
+matmulIsAlgoSupported(void* handle, hipblasLtMatmulDescOpaque_t* product, const void*, hipblasLtMatrixLayoutOpaque_t* a,
                       hipblasLtMatrixLayoutOpaque_t* b, const void*, hipblasLtMatrixLayoutOpaque_t* c,
                       hipblasLtMatrixLayoutOpaque_t* d, _hipblasLtMatmulAlgo_t& algorithm, size_t& workspace_bytes) {
-  if (!fake::fits(*a, transposes(*product, 0), *b, transposes(*product, 1), *c, *d)) {
+  if (!objects.have(handle, product, {a, b, c, d}) ||
+      !fake::fits(*a, transposes(*product, 0), *b, transposes(*product, 1), *c, *d)) {
     return static_cast<hipblasStatus_t>(invalid_value);
   }
   for (const Matrix* matrix : {a, b, c, d}) {
@@ -175,6 +195,6 @@ __attribute__((visibility("default"))) std::string getSolutionNameFromAlgo(void*
                                       "Cijk_Alik_Bljk_BBS_BH_UserArgs_MT128x96x32_MI16x16x1_GSU1_GSUAMB_GSUC0_SK0",
                                       "Cijk_Alik_Bljk_BBS_BH_UserArgs_MT32x32x64_MI16x16x1_GSU4_GSUASB_GSUC0_SK0",
                                       "Cijk_Alik_Bljk_BBS_BH_UserArgs_MT256x256x64_MI16x16x1_GSU0_SK3_SKFTR0"};
-  return handle == nullptr ? "" : names[algorithm.data[0]];
+  return objects.has_handle(handle) ? names[algorithm.data[0]] : "";
 }
 }  // namespace hipblaslt_ext

@@ -12,7 +12,8 @@ enum class CommandKind : uint32_t {
   fill,   // the rest in the order of their stream
   copy,
   launch,
-  wait,  // until stream `other` has completed `number` commands
+  library,  // a function of fakes/device_functions.h
+  wait,     // until stream `other` has completed `number` commands
 };
 
 struct Command {
@@ -29,7 +30,7 @@ struct Command {
   uint32_t threads = 0;
   uint32_t shared_bytes = 0;
   uint32_t args_bytes = 0;
-  char kernel[92] = {};
+  char kernel[92] = {};           // or the library's function
   unsigned char args[4096] = {};  // sent as far as they are used
 
   size_t size() const { return offsetof(Command, args) + args_bytes; }

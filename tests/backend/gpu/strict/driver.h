@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/backend/gpu/strict/address_space.h"
+#include "tests/backend/gpu/strict/library_call.h"
 #include "tests/backend/gpu/strict/objects.h"
 #include "tests/backend/gpu/strict/settings.h"
 
@@ -68,6 +69,12 @@ class Driver {
   Status set_function_attribute(void* function, int attribute, int value);
   Status launch(void* function, Dim grid, Dim block, unsigned shared_bytes, void* stream, void** parameters,
                 void** extra);
+
+  // driver_libraries.cpp: library_call.h
+  Status current_device(int* device);
+  Status may_allocate(const char* what);
+  Status share(void** copy, const void* data, size_t bytes);
+  Status call_library(const LibraryCall& call);
 
  private:
   using Lock = std::unique_lock<std::mutex>;

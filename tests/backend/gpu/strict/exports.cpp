@@ -1,5 +1,6 @@
 // The functions of libcuda or, with STRICT_HIP, of libamdhip64 that Ingot loads. A type with the same size and calling
-// convention in both is written once: handles and device addresses are pointers, enumerations int.
+// convention in both is written once: handles and device addresses are pointers, enumerations int. Behind them are the
+// functions of library_call.h.
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -163,3 +164,9 @@ EXPORT(cuLaunchKernel, hipModuleLaunchKernel)
   return driver().launch(function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, stream,
                          parameters, extra);
 }
+
+#define LIBRARIES_EXPORT extern "C" __attribute__((visibility("default"))) int
+LIBRARIES_EXPORT strict_current_device(int* device) { return driver().current_device(device); }
+LIBRARIES_EXPORT strict_may_allocate(const char* what) { return driver().may_allocate(what); }
+LIBRARIES_EXPORT strict_share(void** copy, const void* data, size_t bytes) { return driver().share(copy, data, bytes); }
+LIBRARIES_EXPORT strict_call_library(const strict::LibraryCall* call) { return driver().call_library(*call); }

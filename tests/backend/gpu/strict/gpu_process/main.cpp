@@ -1,6 +1,7 @@
 // strict_gpu LANES BASE: the GPU of the strict driver (../driver.h). It receives commands on descriptor 3, runs those
-// of each stream in a thread, kernels by their simulation with LANES lanes a warp, and shares memory by descriptor 4.
-// It can access allocations and nothing else. It ends when the program that started it does.
+// of each stream in a thread, kernels by their simulation with LANES lanes a warp and calls of libraries by the
+// functions of fakes/device_functions.h, and shares memory by descriptor 4. It can access allocations and nothing else.
+// It ends when the program that started it does.
 #include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -17,6 +18,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -28,6 +30,7 @@
 #include "backend/gpu/ops.h"
 #include "backend/gpu/sim/executor.h"
 #include "base/error.h"
+#include "tests/backend/gpu/fakes/device_functions.h"
 #include "tests/backend/gpu/strict/command.h"
 #include "tests/backend/gpu/strict/settings.h"
 #include "tests/backend/gpu/strict/shared_memory.h"
@@ -157,6 +160,20 @@ class Gpu {
     if (command.kind == CommandKind::fill) std::memset(at(command.to), static_cast<int>(command.value), command.bytes);
     if (command.kind == CommandKind::copy) std::memcpy(at(command.to), at(command.from), command.bytes);
     if (command.kind == CommandKind::launch) launch(executor, command);
+    if (command.kind == CommandKind::library) call_library(command);
+  }
+
+  static void call_library(const Command& command) {
+    running = command.kernel;
+    const fake::DeviceFunction* function = fake::find_device_function(command.kernel);
+    if (function == nullptr || function->args_bytes != command.args_bytes) fail(not_found, "no such library function");
+    alignas(64) unsigned char args[sizeof command.args];
+    std::memcpy(args, command.args, command.args_bytes);
+    try {
+      function->run(args);
+    } catch (const std::exception& error) {
+      fail(launch_failed, error.what());
+    }
   }
 
   void launch(ingot::gpu::sim::Executor& executor, const Command& command) const {
