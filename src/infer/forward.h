@@ -109,6 +109,7 @@ class Forward {
   // are needed, first the rows to sample from, then the rows that score known tokens.
   Tensor ids_, positions_, slots_, offsets_, adapter_slots_, head_slots_, lengths_, tables_;
   Tensor normed_, selected_, logits_;
+  Tensor arrivals_;              // ops::PagedLayout::arrivals; absent on a CPU
   PinnedBuffer upload_staging_;  // host copy of ids_ .. tables_
   std::unique_ptr<Event> computed_;
   std::optional<TokenSampler> sampler_;
