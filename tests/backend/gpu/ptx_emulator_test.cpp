@@ -28,7 +28,7 @@ std::string kernel_of(const std::string& body) {
 .visible .entry k(
 	.param .align 8 .b8 k_param_0[16]
 )
-.maxntid 64
+.maxntid 64 .minnctapersm 5
 {
 	.reg .pred %p<9>;
 	.reg .b16 %rs<20>;
