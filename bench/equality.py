@@ -123,6 +123,8 @@ def main():
     by_cell = collections.defaultdict(list)
     for each in found:
         by_cell[each["family"], each["layout"], each["bitwise"]].append(each)
+    for each in refused:  # without the path of a recipe
+        each["refused"] = each["refused"].rpartition("recipe.yaml: ")[2]
     reasons = list(dict.fromkeys(each["refused"] for each in refused))
     letter = {reason: f"r{number}" for number, reason in enumerate(reasons, 1)}
 

@@ -42,7 +42,9 @@ MATRIX = {"gfx9": r"^v_mfma_", "gfx11": r"^v_wmma_"}
 ONLY_ON = {
     kernel: {"sm_90", "sm_100", "gfx942", "gfx950"}
     for kernel in ("linear_fp8", "linear_fp8_backward_input", "linear_fp8_backward_input_e5m2")
-} | {kernel: {"sm_90"} for kernel in ("flash_sm90_64", "flash_sm90_128")}
+} | {
+    f"flash_sm90_{kernel}{d}": {"sm_90"} for kernel in ("", "dq_", "dkv_") for d in (64, 128)
+}
 # An instruction has 16 bytes from sm_80 to sm_100, with its operation in the lowest 9 bits. These are the codes that
 # nvdisasm 13.1 shows as HMMA, IMMA, DMMA, HGMMA, IGMMA and QGMMA.
 NVIDIA_MATRIX = {0x03C, 0x037, 0x03F, 0x1F0, 0x1F1, 0x1F3}

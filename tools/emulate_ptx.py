@@ -50,6 +50,10 @@ PLANTED = (
     ("flash_sm90_64", r"bar\.sync \t0;(?![\s\S]*bar\.sync)", ""),  # values that other warps write
     ("flash_sm90_128", r"wgmma\.wait_group\.sync\.aligned 1;", "wgmma.wait_group.sync.aligned 2;"),  # scores in flight
     ("flash_sm90_64", r"accumulates, 1, 1, 1;", "accumulates, 1, 1, 0;"),  # values that are not transposed
+    ("flash_sm90_dkv_64", r"bar\.sync \t0;", ""),  # copies and statistics of other warps
+    ("flash_sm90_dkv_128", r"aligned 1;(?![\s\S]*aligned 1;)", "aligned 2;"),  # dP in flight
+    ("flash_sm90_dq_64", r"wgmma\.wait_group\.sync\.aligned 0;(?![\s\S]*aligned 0;)", ""),  # dq in flight
+    ("flash_sm90_dq_128", r"wgmma\.fence\.sync\.aligned;(?![\s\S]*wgmma\.fence)", ""),  # the second half of dS
 )
 
 

@@ -47,6 +47,8 @@ GPUS = {
 }
 ATTENTION = {64: (300 * T, 250 * T), 128: (520 * T, 450 * T)}  # cuDNN on Hopper, by head size: forward, backward
 OWN_ATTENTION = {"sm": 0.28, "gf": 0.20}  # of the peak, by the target's first letters
+# Of the peak by the same count: the backward pass on Hopper by head size (2026-11-28-attention-sm90.md).
+SM90_BACKWARD = {64: 0.37, 128: 0.53}
 OWN_TILES = {"sm": 0.45, "gf": 0.35}
 BACKWARD_PRODUCTS = 7 / 5  # our backward pass recomputes scores and dP (2026-11-22-gpu-attention-analysis.md)
 LAUNCH = 4.2e-6  # seconds
@@ -61,6 +63,8 @@ RATES = f"""\
 | H200, H100 | attention by cuDNN, heads of 128: forward, backward | 520, 450 TFLOP/s | assumed; FlashAttention-3's best is 740 forward (arXiv 2407.08608) |
 | H200, H100 | attention by cuDNN, heads of 64 | 300, 250 TFLOP/s | assumed |
 | H200 | our attention and gemm tiles (mma.sync) | 28 % and 45 % of the peak, fp8's twice | assumed; shared memory allows 66 % and 50 % at most (2026-11-22-gpu-attention-analysis.md, -gemm-analysis.md) |
+| H200 | our attention backward (wgmma), heads of 128 | {100 * SM90_BACKWARD[128]:.0f} % of the peak for its seven products | counted, times the share of such a count that FlashAttention-3 reaches (2026-11-28-attention-sm90.md) |
+| H200 | our attention backward (wgmma), heads of 64 | {100 * SM90_BACKWARD[64]:.0f} % of the peak for its seven products | the same |
 | A100 | copies | 1.7 TB/s | gpt-fast's README: its 104.9 tokens/s are 82 % of what its authors reach |
 | MI250, a die | dense bf16; memory; gemms | 191.5 TFLOP/s; 1.64 TB/s; 137 TFLOP/s | AMD's data sheet; between 127 and 147, which two reports reach on MI250X |
 | MI300X | gemms bf16, fp8; memory | 708, 1273 TFLOP/s; 5.3 TB/s | ROCm blog "Measuring max achievable FLOPs, part 2"; AMD's data sheet |
@@ -137,6 +141,13 @@ def waves(job, row, code):
     return fit, row.blocks() / (fit * GPUS[job.gpu].units)
 
 
+def own_attention(job, row):
+    """Share of the peak that an attention kernel of ours reaches."""
+    if row.kernel.startswith(("flash_sm90_dq_", "flash_sm90_dkv_")):
+        return SM90_BACKWARD[int(row.kernel.split("_")[-1])]
+    return OWN_ATTENTION[job.target[:2]]
+
+
 def seconds(job, row, code, fast=False):
     """Of all launches of a row. `fast`: a library's gemms as fast as by themselves."""
     gpu = GPUS[job.gpu]
@@ -151,12 +162,12 @@ def seconds(job, row, code, fast=False):
         return n * (gemm_seconds(gpu, *map(int, row.shape.split("x")), rate, row.bytes / n) + LAUNCH)
     if row.kernel == "cuDNN attention":
         return row.flops / ATTENTION[int(row.shape.split("x")[2])][0] + n * LAUNCH
-    vendor = job.target[:2]
     traffic = traffic_seconds(gpu, row.bytes, row.blocks() if row.threads else gpu.units)
     arithmetic = 0
     if row.flops and "paged" not in row.kernel:
         attention = row.op.startswith("attention")
-        rate = gpu.peak * (OWN_ATTENTION if attention else OWN_TILES)[vendor] * (2 if "fp8" in row.kernel else 1)
+        share = own_attention(job, row) if attention else OWN_TILES[job.target[:2]]
+        rate = gpu.peak * share * (2 if "fp8" in row.kernel else 1)
         work = row.flops * (BACKWARD_PRODUCTS if row.op == "attention_backward" else 1)
         found = waves(job, row, code)
         filled = 1.0
@@ -556,6 +567,8 @@ def self_test():
     assert (job.name, job.tokens, len(job.rows), job.rows[0].blocks()) == ("j", 8, 2, 528)
     numbers = {"registers": 64, "shared": 0, "threads": 256}
     assert waves(job, job.rows[0], {("k", "sm_90"): numbers}) == (4, 1.0)
+    backward = Row("attention_backward", "flash_sm90_dkv_128", "264", 256, 0, 1, 0, 989 * T)
+    assert abs(seconds(job, backward, {}) - LAUNCH - BACKWARD_PRODUCTS / SM90_BACKWARD[128]) < 1e-12
     assert waves(job, job.rows[0], {}) is None and seconds(job, job.rows[1], {}) == 0
     assert abs(seconds(job, job.rows[0], {}) - 3 * LAUNCH - 300 / GPUS["H200"].copy) < 1e-12
     for each in PUBLISHED:

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 
 #include "base/error.h"
 #include "comm/in_process.h"
@@ -151,10 +152,12 @@ Difference difference(const Outcome& one, const Outcome& found, DType type, doub
   result.bits = found.losses == one.losses && found.norms == one.norms && found.evaluated == one.evaluated &&
                 found.gradients.all == one.gradients.all && found.weights.all == one.weights.all;
   // A bias of keys has no gradient: softmax does not change with it. What is computed is the rounding of terms that
-  // cancel, and may differ by one unit of the largest gradients.
+  // cancel, and may differ by one unit of the largest gradients; its updates, by one of the largest updates.
   const double epsilon = 2 * unit_roundoff(type);
   const double all_gradients = largest(one.gradients);
+  std::set<size_t> without_gradient;
   for (const auto& [number, expected] : one.gradients.all) {
+    if (largest(expected) <= epsilon * all_gradients) without_gradient.insert(number);
     const double apart = distance(found.gradients, number, expected);
     result.gradient = std::max(result.gradient, apart / all_gradients);
     note(result, apart, 20 * rounding * largest(expected) + epsilon * all_gradients,
@@ -169,7 +172,8 @@ Difference difference(const Outcome& one, const Outcome& found, DType type, doub
     // Updates, which are as exact as gradients; and the weights, which are rounded after each.
     const double update = largest(minus(expected, one.initial.all.at(number)));
     const double ulp = type == DType::bf16 ? 0x1p-7 : 0x1p-20;
-    const double allowed = 20 * rounding * update + ulp * largest(expected) + 0x1p-23 * all_updates;
+    const double unit = without_gradient.contains(number) ? epsilon : 0x1p-23;
+    const double allowed = 20 * rounding * update + ulp * largest(expected) + unit * all_updates;
     note(result, update > 0 ? apart : INFINITY, allowed, fmt::format("tensor {}", number));
   }
   return result;

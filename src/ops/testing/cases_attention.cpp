@@ -544,9 +544,11 @@ std::vector<OpCase> attention_cases() {
       cases.push_back(paged_case(dtype, {1, 1, 1}, {1, 40, 230}, 16, heads));
       cases.push_back(paged_case(dtype, {5, 1, 70, 0}, {5, 33, 210, 7}, 5, heads));
     }
-    // A sequence of several of the largest tiles of keys, which are those of bf16.
+    // A sequence of several of the largest tiles of keys or queries, which are those of bf16.
     for (const int d : {64, 128}) {
-      if (dtype == DType::bf16) cases.push_back(forward_case(dtype, {520}, {1, 1, d, 0, 3.0F, true}, false));
+      if (dtype != DType::bf16) continue;
+      cases.push_back(forward_case(dtype, {520}, {1, 1, d, 0, 3.0F, true}, false));
+      cases.push_back(backward_case(dtype, {300}, {2, 1, d, 0, 3.0F, true}, false));
     }
     // Queries of a part of the tokens, which begins and ends within blocks and sequences.
     for (Heads heads : {Heads{4, 2, 16}, {2, 1, 128}, {3, 1, 20, 50}, {4, 2, 16, 0, 3.0F, true}}) {

@@ -69,7 +69,6 @@ class QueryBits : public AttentionBits {
   // Of queries `begin` to `end` of `all`, whose rows of out and dq have `row_bytes`.
   static Results part_of(const Results& all, int64_t begin, int64_t end, int64_t row_bytes) {
     const auto part = [&](const std::vector<std::byte>& bytes, int64_t of_row) {
-      if (bytes.empty()) return bytes;
       return std::vector<std::byte>(bytes.begin() + begin * of_row, bytes.begin() + end * of_row);
     };
     Results results{part(all.out, row_bytes), part(all.dq, row_bytes), {}};
@@ -92,8 +91,7 @@ class QueryBits : public AttentionBits {
     return all;
   }
 
-  // Without `backward` the result has no dq.
-  Results attend(const ops::Registry& registry, int64_t begin, int64_t end, bool backward) {
+  Results attend(const ops::Registry& registry, int64_t begin, int64_t end) {
     Arena scratch(*device_, ops::attention_backward_bytes(tokens, tokens, heads, d, 0), "scratch");
     ops::Context context{*device_, registry, scratch, nullptr};
     attributes_.first_query = begin;
@@ -102,11 +100,8 @@ class QueryBits : public AttentionBits {
     const Tensor lse = empty(DType::f32, {heads, end - begin});
     const Tensor dk = empty(DType::bf16, k_.shape), dv = empty(DType::bf16, v_.shape);
     ops::attention(context, out, lse, q, k_, v_, offsets_, attributes_);
-    Results results{bytes_of(out), {}, {}};
-    if (backward) {
-      ops::attention_backward(context, dq, dk, dv, dout, {out, lse, q, k_, v_}, offsets_, attributes_);
-      results.dq = bytes_of(dq);
-    }
+    ops::attention_backward(context, dq, dk, dv, dout, {out, lse, q, k_, v_}, offsets_, attributes_);
+    Results results{bytes_of(out), bytes_of(dq), {}};
     for (int64_t head = 0; head < heads; ++head) results.lse.push_back(bytes_of(lse.slice(head, head + 1)));
     return results;
   }
@@ -119,15 +114,14 @@ TEST_P(QueryBits, DoNotDependOnTheOtherQueries) {
     ops::Registry registry;
     gpu::register_ops(registry, DeviceKind::sim);
     registry.select_implementation("attention", implementation);
-    const bool backward = std::string(implementation) != "sm90";  // it has no backward pass
-    if (backward) registry.select_implementation("attention_backward", implementation);
+    registry.select_implementation("attention_backward", implementation);
     for (const int64_t window : {0, 100}) {
       attributes_.window = window;
       attributes_.softcap = window > 0 ? 3.0F : 0.0F;
-      const Results whole = attend(registry, 0, tokens, backward);
+      const Results whole = attend(registry, 0, tokens);
       for (const auto& [begin, end] :
            std::vector<std::pair<int64_t, int64_t>>{{0, 64}, {64, 70}, {3, 290}, {279, 310}}) {
-        EXPECT_TRUE(attend(registry, begin, end, backward) == part_of(whole, begin, end, heads * d * 2))
+        EXPECT_TRUE(attend(registry, begin, end) == part_of(whole, begin, end, heads * d * 2))
             << implementation << ", window " << window << ", queries " << begin << " to " << end;
       }
     }

@@ -114,7 +114,11 @@ TEST_P(StrictDriverTest, ComputesTheBitsOfTheSimulatedDevice) {
   compare("matmul", "");
   compare("attention", "simt");
   compare("attention", "mma");
-  if (is_cuda()) compare("attention", "sm90");
+  compare("attention_backward", "mma");
+  if (is_cuda()) {
+    compare("attention", "sm90");
+    compare("attention_backward", "sm90");
+  }
 }
 
 TEST_P(StrictDriverTest, RunsGraphs) {

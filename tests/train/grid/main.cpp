@@ -28,6 +28,7 @@ nlohmann::json compare(GridRuns& runs, const Combination& c) {
                  {"gradient", result.difference.gradient},
                  {"weight", result.difference.weight},
                  {"of_allowed", result.difference.of_allowed},
+                 {"where", result.difference.where},
                  {"seconds", result.seconds}});
   } catch (const Error& error) {
     ADD_FAILURE() << c.name() << ": " << error.message();

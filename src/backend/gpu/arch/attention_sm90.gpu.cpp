@@ -6,8 +6,9 @@
 // run, the scores of the next one become weights (Shah et al. 2024, arXiv 2407.08608, section 3.2, without its producer
 // warps). Keys and values have two stages each, loaded with cp.async: one barrier of the block for each tile.
 // bench/reports/2026-11-28-attention-sm90.md counts instructions and shared-memory cycles.
+#include "backend/gpu/arch/attention_sm90.h"
+
 #include "backend/gpu/attention/flash_forward.h"
-#include "backend/gpu/target/warpgroup.h"
 
 namespace ingot::gpu {
 
@@ -22,13 +23,6 @@ GPU_KERNEL_WARPS(flash_sm90_128, PackedAttentionArgs, 8)
 #if GPU_KERNEL_PASS
 namespace ingot::gpu::GPU_TARGET {
 namespace {
-
-// To be called when a thread's copies are complete: then the block's products may read them, and nobody reads the
-// stages of the tiles before any more.
-[[maybe_unused]] GPU_FN void pass_copies_on() {
-  async_proxy_fence();
-  block_barrier();
-}
 
 // Scores of the warp's 16 queries, from `query` on, with keys from `key` on become weights.
 template <int count>
@@ -66,7 +60,6 @@ GPU_FN void forward(const PackedAttentionArgs& a) {
   constexpr int block_rows = sm90_shape().rows();
   constexpr int keys = sm90_shape().inner;
   constexpr int threads = sm90_shape().warps * warp_width;
-  constexpr int warpgroup_rows = 64;
   using KeyTile = SwizzledTile<keys, D>;
   const BlockTokens tokens = query_block(a, block_rows);
   if (!tokens.has_query(block_rows)) return;
@@ -115,7 +108,7 @@ GPU_FN void forward(const PackedAttentionArgs& a) {
       pass_copies_on();
       warpgroup_fence(scores, out, weights);
       warpgroup_multiply_nt(scores, q_tile, group_row, k_tile(j + 1));
-      warpgroup_multiply_nn(out, weights, v_tile(j));
+      warpgroup_multiply_nn(out, weights, v_tile(j), 0);
       if (j + 2 < tiles) k_copy.begin(k_tile(j), k, (j + 2) * keys);
       v_copy.begin(v_tile(j + 1), v, (j + 1) * keys);
       warpgroup_wait<1>(scores);
@@ -127,7 +120,7 @@ GPU_FN void forward(const PackedAttentionArgs& a) {
     v_copy.copies.wait();
     pass_copies_on();
     warpgroup_fence(out, weights);
-    warpgroup_multiply_nn(out, weights, v_tile(tiles - 1));
+    warpgroup_multiply_nn(out, weights, v_tile(tiles - 1), 0);
     warpgroup_wait<0>(out);
   }
   store_attention(a, tokens, q_rows, head, first - tokens.first_query, softmax, modifier.exponents.factor, out);
@@ -161,21 +154,17 @@ void run_forward(Context& context, const Tensor& out, const Tensor& lse, const T
          sm90_shape().shared_bytes(d, 32, 1));
 }
 
-// Code for sm_90a runs on compute capability 9.0 alone (PTX ISA, ".target"). Of the simulated devices, that of 32 lanes
-// has warpgroups.
 bool decline_forward(const Context& context, const Tensor& out, const Tensor&, const Tensor& q, const Tensor& k,
                      const Tensor& v, const Tensor&, ops::AttentionAttributes attributes, ops::Refusal refuse) {
-  const std::string arch = context.device.arch();
-  if (arch != "sm_90" && arch != "sim32") return refuse("{} has no warpgroup products", arch);
-  if (q.dtype != DType::bf16) return refuse("supports bf16 only");
-  if (attributes.head_dim > 128) return refuse("head size {} is above 128", attributes.head_dim);
-  return decline_tiles(attributes, {q, k, v, out}, refuse);
+  return decline_warpgroups(context, attributes, {q, k, v, out}, refuse);
 }
 
 }  // namespace
 
 void register_attention_sm90(ops::Registry& registry, DeviceKind kind) {
-  if (kind != DeviceKind::hip) registry.add<ops::Attention>(kind, "sm90", run_forward, decline_forward);
+  if (kind == DeviceKind::hip) return;
+  registry.add<ops::Attention>(kind, "sm90", run_forward, decline_forward);
+  register_attention_backward_sm90(registry, kind);
 }
 
 }  // namespace ingot::gpu

@@ -1,12 +1,7 @@
 // The backward pass of flash attention on tensor cores (flash.h): the gradients of queries, and of keys and values.
-#include "backend/gpu/attention/flash.h"
+#include "backend/gpu/attention/flash_backward.h"
 
 namespace ingot::gpu {
-
-struct FlashArgs {
-  PackedAttentionArgs packed;
-  float* delta;  // [heads, queries]: <dout, out>, computed by the first kernel of the backward pass
-};
 
 GPU_FN constexpr FlashShape dq_shape(int d, int lanes, bool wide) {
   return d == 64    ? FlashShape{4, wide ? 1 : 2, 32}
@@ -51,29 +46,6 @@ GPU_FN void compute_delta(const FlashArgs& args) {
   if (column == 0 && row < a.queries) args.delta[head * a.queries + row] = sum;
 }
 
-// Of a query and a key: the attention weight, and the gradient with respect to scale <q, k>.
-struct WeightAndGradient {
-  float weight, dscore;
-};
-// product: <q, k>; dweight: <dout, v>; lse: the base-2 logarithm of the sum of exponentials.
-template <bool plain>
-GPU_FN WeightAndGradient gradient_of(const Exponents& exponents, float product, float dweight, float lse, float delta,
-                                     float slope, int distance) {
-  Exponents::ModifiedScore score{product, 1.0F};
-  if constexpr (!plain) score = exponents.modified(product, slope, distance);
-  const float weight = exp2_approx(fma(score.value, exponents.factor, -lse));
-  return {weight, plain ? weight * (dweight - delta) : weight * (dweight - delta) * score.derivative};
-}
-// Calls body<true>() for plain exponents, else body<false>().
-template <class Body>
-GPU_FN void with_plain(const Exponents& exponents, Body body) {
-  if (exponents.plain) {
-    body.template operator()<true>();
-  } else {
-    body.template operator()<false>();
-  }
-}
-
 template <int D>
 GPU_FN void query_gradient(const FlashArgs& args) {
   constexpr FlashShape shape = dq_shape(D, warp_width, wide);
@@ -81,6 +53,7 @@ GPU_FN void query_gradient(const FlashArgs& args) {
   constexpr int block_rows = shape.rows();
   constexpr int keys = shape.inner;
   constexpr bool in_registers = warp_width == 64 || fit_in_registers<D, tiles, 2, 64>;
+  constexpr bool rolled = wide && D == 256;  // dq takes half of a lane's registers
   const PackedAttentionArgs& a = args.packed;
   const BlockTokens tokens = query_block(a, block_rows);
   if (!tokens.has_query(block_rows)) return;
@@ -129,8 +102,8 @@ GPU_FN void query_gradient(const FlashArgs& args) {
       const bool unmasked = all_attend(last_common, first + tiles * 16 - 1, k0 + j, k0 + j + mma_k - 1, window);
       MmaAccumulator products[tiles][operand_tiles] = {};
       MmaAccumulator dweights[tiles][operand_tiles] = {};
-      multiply(products, q, stages.left(stage), j);
-      multiply(dweights, dout, stages.right(stage), j);
+      multiply<rolled>(products, q, stages.left(stage), j);
+      multiply<rolled>(dweights, dout, stages.right(stage), j);
       with_plain(exponents, [&]<bool plain>() {
         GPU_UNROLL
         for (int r = 0; r < tiles; ++r) {
@@ -283,8 +256,6 @@ GPU_KERNEL_BODY(flash_dv_256, FlashArgs) { key_gradient<256, false, true>(a); }
 
 #else
 
-#include "ops/attention_bytes.h"
-
 namespace ingot::gpu {
 namespace {
 
@@ -292,17 +263,10 @@ using ops::Context;
 
 void run_backward(Context& context, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
                   const ops::AttentionSaved& saved, const Tensor& offsets, ops::AttentionAttributes attributes) {
-  FlashArgs args{packed_args(saved.out, saved.lse, saved.q, saved.k, saved.v, offsets, attributes), nullptr};
-  args.packed.dout = dout.data;
-  args.packed.dq = dq.data;
-  args.packed.dk = dk.data;
-  args.packed.dv = dv.data;
   const Arena::Scope scope(context.scratch);
-  args.delta = static_cast<float*>(
-      context.scratch.allocate_bytes(static_cast<size_t>(args.packed.queries * attributes.heads) * sizeof(float)));
+  const FlashArgs args = launch_delta(context, dq, dk, dv, dout, saved, offsets, attributes);
   const int lanes = device_of(context).warp_width();
   const int d = padded_d(attributes.head_dim);
-  launch(context, flash_delta, {blocks_of(args.packed.queries, 128 / (d / 8)), attributes.heads}, args);
   const FlashShape q_shape = dq_shape(d, lanes, is_wide(context));
   launch(context,
          d == 64    ? flash_dq_64
@@ -327,6 +291,21 @@ bool decline_backward(const Context&, const Tensor& dq, const Tensor& dk, const 
 }
 
 }  // namespace
+
+FlashArgs launch_delta(Context& context, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
+                       const ops::AttentionSaved& saved, const Tensor& offsets,
+                       const ops::AttentionAttributes& attributes) {
+  FlashArgs args{packed_args(saved.out, saved.lse, saved.q, saved.k, saved.v, offsets, attributes), nullptr};
+  args.packed.dout = dout.data;
+  args.packed.dq = dq.data;
+  args.packed.dk = dk.data;
+  args.packed.dv = dv.data;
+  args.delta = static_cast<float*>(
+      context.scratch.allocate_bytes(static_cast<size_t>(args.packed.queries * attributes.heads) * sizeof(float)));
+  const int d = padded_d(attributes.head_dim);
+  launch(context, flash_delta, {blocks_of(args.packed.queries, 128 / (d / 8)), attributes.heads}, args);
+  return args;
+}
 
 void register_attention_mma_backward(ops::Registry& registry, DeviceKind kind) {
   registry.add<ops::AttentionBackward>(kind, "mma", run_backward, decline_backward);

@@ -107,12 +107,13 @@ struct Rows<T, D, tiles, false> {
 // Number of neighbouring 16-column tiles of sums that make one operand.
 inline constexpr int operand_tiles = mma_k / 16;
 
-// sums[r][n] += row tile r times tile rows [row + 16 n, ...) transposed, summed over all of D.
-template <class T, int D, int tiles, bool in_registers, int count>
+// sums[r][n] += row tile r times tile rows [row + 16 n, ...) transposed, summed over all of D. `rolled`: the operands
+// of a step are loaded for it, where those of all steps, which compilers may load first, do not fit in registers; only
+// for rows that are not kept there.
+template <bool rolled = false, class T, int D, int tiles, bool in_registers, int count>
 GPU_FN void multiply(MmaAccumulator (&sums)[tiles][count], const Rows<T, D, tiles, in_registers>& rows,
                      const Tile<T, D>& tile, int row) {
-  GPU_UNROLL
-  for (int k = 0; k < D / mma_k; ++k) {
+  const auto add_products = [&](int k) {
     MmaA a[tiles];
     GPU_UNROLL
     for (int r = 0; r < tiles; ++r) a[r] = rows.at(r, k);
@@ -122,6 +123,14 @@ GPU_FN void multiply(MmaAccumulator (&sums)[tiles][count], const Rows<T, D, tile
       GPU_UNROLL
       for (int r = 0; r < tiles; ++r) mma<T>(sums[r][n], a[r], b);
     }
+  };
+  if constexpr (rolled) {
+    static_assert(!in_registers);
+#pragma unroll 1
+    for (int k = 0; k < D / mma_k; ++k) add_products(k);
+  } else {
+    GPU_UNROLL
+    for (int k = 0; k < D / mma_k; ++k) add_products(k);
   }
 }
 

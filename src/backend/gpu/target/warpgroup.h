@@ -8,9 +8,10 @@
 //   async_proxy_fence()        after writes of this thread to shared memory, before the barrier to products with it
 //   warpgroup_fence(arrays...) between writes of registers (sums, fragments) and products that use them
 //   warpgroup_multiply_nt(sums, a, row, b)   starts sums = rows [row, row + 64) of tile a times tile b transposed
-//   warpgroup_multiply_nn(sums, a, b)        starts sums += a times tile b, with fragments a of the warp's 16 rows
-//   warpgroup_wait<pending>(sums)   waits until at most `pending` of the warp's products are in flight, not that of
-//                              `sums`. Until then its sums and fragments may not be used, nor its tiles be written.
+//   warpgroup_multiply_nn(sums, a, b, row)   starts sums += a times rows of tile b from `row`, a multiple of 16, on, as
+//                              many as a has columns; with fragments a of the warp's 16 rows
+//   warpgroup_wait<pending>(sums...)   waits until at most `pending` of the warp's products are in flight, not those of
+//                              `sums`. Until then their sums and fragments may not be used, nor their tiles be written.
 // All threads of the warpgroup call each of the last four, with the same tiles.
 #pragma once
 
@@ -64,10 +65,10 @@ GPU_FN void warpgroup_fence(Registers&... registers) {
   (keep_registers(registers), ...);
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
-template <int pending, int count>
-GPU_FN void warpgroup_wait(MmaAccumulator (&sums)[count]) {
+template <int pending, class... Sums>
+GPU_FN void warpgroup_wait(Sums&... sums) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
-  keep_registers(sums);
+  (keep_registers(sums), ...);
 }
 GPU_FN void warpgroup_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
@@ -96,26 +97,37 @@ GPU_FN uint64_t matrix_descriptor(const Bf16* start, uint32_t leading) {
 template <int count, int a_rows, int columns>
 GPU_FN void warpgroup_multiply_nt(MmaAccumulator (&sums)[count], const SwizzledTile<a_rows, columns>& a, int row,
                                   const SwizzledTile<16 * count, columns>& b) {
-  static_assert(count == 8);
+  static_assert(count == 4 || count == 8);
   GPU_UNROLL
   for (int k = 0; k < columns; k += mma_k) {
-    asm volatile(
-        "{\n.reg .pred accumulates;\nsetp.ne.s32 accumulates, %66, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" GPU_64_REGISTERS
-        "}, %64, %65, accumulates, 1, 1, 0, 0;\n}"
-        : GPU_64_SUMS(sums)
-        : "l"(matrix_descriptor(a.base + k / 64 * (a_rows * 64) + row * 64 + k % 64, 0)),
-          "l"(matrix_descriptor(b.base + k / 64 * (16 * count * 64) + k % 64, 0)), "r"(k > 0 ? 1 : 0));
+    const uint64_t a_matrix = matrix_descriptor(a.base + k / 64 * (a_rows * 64) + row * 64 + k % 64, 0);
+    const uint64_t b_matrix = matrix_descriptor(b.base + k / 64 * (16 * count * 64) + k % 64, 0);
+    const int accumulates = k > 0 ? 1 : 0;
+    if constexpr (count == 4) {
+      asm volatile(
+          "{\n.reg .pred accumulates;\nsetp.ne.s32 accumulates, %34, 0;\n"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" GPU_32_REGISTERS
+          "}, %32, %33, accumulates, 1, 1, 0, 0;\n}"
+          : GPU_32_SUMS(sums)
+          : "l"(a_matrix), "l"(b_matrix), "r"(accumulates));
+    } else {
+      asm volatile(
+          "{\n.reg .pred accumulates;\nsetp.ne.s32 accumulates, %66, 0;\n"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" GPU_64_REGISTERS
+          "}, %64, %65, accumulates, 1, 1, 0, 0;\n}"
+          : GPU_64_SUMS(sums)
+          : "l"(a_matrix), "l"(b_matrix), "r"(accumulates));
+    }
   }
   warpgroup_commit();
 }
-template <int count, int k_tiles>
+template <int count, int k_tiles, int b_rows>
 GPU_FN void warpgroup_multiply_nn(MmaAccumulator (&sums)[count], const MmaA (&a)[k_tiles],
-                                  const SwizzledTile<mma_k * k_tiles, 16 * count>& b) {
+                                  const SwizzledTile<b_rows, 16 * count>& b, int row) {
   static_assert(count == 4 || count == 8);
   GPU_UNROLL
   for (int t = 0; t < k_tiles; ++t) {
-    const uint64_t matrix = matrix_descriptor(b.base + t * mma_k * 64, mma_k * k_tiles * 64 * sizeof(Bf16));
+    const uint64_t matrix = matrix_descriptor(b.base + (row + t * mma_k) * 64, b_rows * 64 * sizeof(Bf16));
     const uint32_t(&at)[4] = a[t].at;
     if constexpr (count == 4) {
       asm volatile(
@@ -145,8 +157,8 @@ GPU_FN T* swizzled_shared() {
 GPU_FN void async_proxy_fence() {}
 template <class... Registers>
 GPU_FN void warpgroup_fence(Registers&...) {}
-template <int pending, int count>
-GPU_FN void warpgroup_wait(MmaAccumulator (&)[count]) {}
+template <int pending, class... Sums>
+GPU_FN void warpgroup_wait(Sums&...) {}
 
 #if defined(INGOT_GPU_SIM) && INGOT_GPU_SIM == 32
 
@@ -199,14 +211,15 @@ GPU_FN void warpgroup_multiply_nt(MmaAccumulator (&sums)[count], const SwizzledT
       },
       line);
 }
-template <int count, int k_tiles>
+template <int count, int k_tiles, int b_rows>
 GPU_FN void warpgroup_multiply_nn(MmaAccumulator (&sums)[count], const MmaA (&a)[k_tiles],
-                                  const SwizzledTile<mma_k * k_tiles, 16 * count>& b, int line = __builtin_LINE()) {
+                                  const SwizzledTile<b_rows, 16 * count>& b, int row, int line = __builtin_LINE()) {
   struct Operands {
     MmaAccumulator* sums;
     const MmaA* a;
-    const SwizzledTile<mma_k * k_tiles, 16 * count>* b;
-  } operands{sums, a, &b};
+    const SwizzledTile<b_rows, 16 * count>* b;
+    int row;
+  } operands{sums, a, &b, row};
   sim::warp_collective(
       &operands,
       [](void* const* by_lane) {
@@ -224,7 +237,7 @@ GPU_FN void warpgroup_multiply_nn(MmaAccumulator (&sums)[count], const MmaA (&a)
         const Operands& of = *static_cast<const Operands*>(by_lane[0]);
         multiply_rows<mma_k * k_tiles, count>(
             all_sums, [&](int r, int k) { return of_a[r][k]; },
-            [&](int k, int column) { return bf16_to_float(of.b->at(k, column)->bits); });
+            [&](int k, int column) { return bf16_to_float(of.b->at(of.row + k, column)->bits); });
       },
       line);
 }
