@@ -64,9 +64,20 @@ def load(data):
     return base
 
 
-def without_invalidations(data):
-    """A code object of gfx1100 with s_nop in place of buffer_gl0_inv: the emulator has no caches, nor this instruction."""
-    return data.replace(struct.pack("<II", 0xE0AC0000, 0), struct.pack("<II", 0xBF800000, 0xBF800000))
+# The first of two words of instructions that write back or invalidate caches; the second one is 0.
+CACHE_INSTRUCTIONS = {
+    "gfx90a": (0xE0FC0000,),  # buffer_wbinvl1_vol
+    "gfx942": (0xE0A08000, 0xE0A48000),  # buffer_wbl2 sc1, buffer_inv sc1
+    "gfx950": (0xE0A08000, 0xE0A48000),
+    "gfx1100": (0xE0AC0000, 0xE0B00000),  # buffer_gl0_inv, buffer_gl1_inv
+}
+
+
+def without_cache_instructions(data, target):
+    """A code object with s_nop in their place: the emulator has no caches, and takes those that it knows for loads."""
+    for word in CACHE_INSTRUCTIONS[target]:
+        data = data.replace(struct.pack("<II", word, 0), struct.pack("<II", 0xBF800000, 0xBF800000))
+    return data
 
 
 def symbols(data):
@@ -125,7 +136,7 @@ def run_kernel(emulator, launch, launches, code):
 
     architecture, lanes = TARGETS[launch["target"]]
     data = (code / f"{launch['source'].removesuffix('.gpu.cpp')}.{launch['target']}").read_bytes()
-    loaded = load(data if architecture == "cdna" else without_invalidations(data))
+    loaded = load(without_cache_instructions(data, launch["target"]))
     descriptor = dict(symbols(data))[launch["kernel"] + ".kd"]
     at = loaded + descriptor
     fields = ctypes.string_at(at, 64)
@@ -234,6 +245,8 @@ PATCHES = {
             "          return _write_val(32, halves, _wdata, vdst_reg, lane, exec_mask)\n"
             "        bit_width, dword_idx = int(m.group(1)) - int(m.group(2)) + 1",
         ),
+        # The bit of an atomic operation that returns the previous value is called sc0 on CDNA.
+        ("_iattr(inst, 'glc')", 1, "(_iattr(inst, 'glc') or _iattr(inst, 'sc0'))"),
         # Each wave of a block has scratch memory of its own.
         ("scratch_size * wave_size, dtypes.uint8", 1, "scratch_size * total_threads, dtypes.uint8"),
         ("(scratch_buf._buf.va_addr if", 1, "(scratch_buf._buf.va_addr + wave_start * scratch_size if"),

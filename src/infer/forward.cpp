@@ -51,6 +51,14 @@ int64_t pages_per_sequence(const EngineSettings& settings) {
   return (settings.context + settings.page_tokens - 1) / settings.page_tokens;
 }
 
+// Elements of ops::PagedLayout::arrivals for a batch of all sequences and any layer of the model (or of a rank's shard
+// of it). A CPU needs none.
+int64_t num_arrivals(const EngineSettings& settings, const spec::ModelSpec& model, bool host_visible) {
+  int64_t heads = 0;
+  for (const spec::LayerSpec& layer : model.layers) heads = std::max(heads, layer.attention.heads);
+  return host_visible ? 0 : settings.sequences * heads;
+}
+
 // Fills in the model's context if none was given.
 EngineSettings resolved(EngineSettings settings, const spec::ModelSpec& model) {
   if (settings.context == 0) settings.context = model.context;
@@ -114,13 +122,16 @@ EngineBytes engine_bytes(const spec::ModelSpec& whole, const EngineSettings& wan
   bytes.scratch = models::pass_bytes(model, shape).forward;
   bytes.library_workspace = host_visible ? 0 : ops::matmul_library_bytes;
   // ids, positions, slots, adapter slots of tokens and of logit rows, offsets, lengths, page tables (contiguous: they
-  // are uploaded together); normed states of all tokens and of the logit rows; logits; the token sampler's memory.
-  bytes.batch =
-      5 * Arena::footprint(tokens * 4) + Arena::footprint((sequences + 1) * 4) + Arena::footprint(sequences * 4) +
-      Arena::footprint(sequences * static_cast<size_t>(pages_per_sequence(settings)) * 4) +
-      Arena::footprint(tokens * static_cast<size_t>(model.hidden) * activation) +
-      Arena::footprint(static_cast<size_t>(shape.logit_rows * model.hidden) * activation) +
-      Arena::footprint(DType::f32, logits_shape(shape, model)) + TokenSampler::bytes(shape.logit_rows, model.vocab);
+  // are uploaded together); normed states of all tokens and of the logit rows; logits; counters of attention; the token
+  // sampler's memory.
+  bytes.batch = 5 * Arena::footprint(tokens * 4) + Arena::footprint((sequences + 1) * 4) +
+                Arena::footprint(sequences * 4) +
+                Arena::footprint(sequences * static_cast<size_t>(pages_per_sequence(settings)) * 4) +
+                Arena::footprint(tokens * static_cast<size_t>(model.hidden) * activation) +
+                Arena::footprint(static_cast<size_t>(shape.logit_rows * model.hidden) * activation) +
+                Arena::footprint(DType::f32, logits_shape(shape, model)) +
+                Arena::footprint(static_cast<size_t>(num_arrivals(settings, model, host_visible)) * 4) +
+                TokenSampler::bytes(shape.logit_rows, model.vocab);
   if (settings.adapter_rank > 0) {
     bytes.adapters = AdapterSlots::bytes(whole, settings.shard, num_slots(settings), settings.adapter_rank,
                                          settings.activation, host_visible);
@@ -154,6 +165,10 @@ Forward::Forward(Device& device, const ops::Registry& registry, ThreadPool& thre
   normed_ = batch_.allocate(s.activation, Shape{s.batch_tokens, spec.hidden});
   selected_ = batch_.allocate(s.activation, Shape{rows, spec.hidden});
   logits_ = batch_.allocate(DType::f32, logits_shape(shape, spec));
+  // Zeros, as a device's memory is at first and the op leaves them. So they are after a step that fails on the host,
+  // too: a kernel that was launched completes, unless the device is lost.
+  const int64_t arrivals = num_arrivals(s, spec, device.host_visible());
+  if (arrivals > 0) arrivals_ = batch_.allocate(DType::i32, Shape{arrivals});
   staging_.resize(s.async_scheduling && !device.host_visible() && link_.alone() ? 2 : 1);
   for (Staging& each : staging_)
     each = {PinnedBuffer(device, staging_offset(tables_) + tables_.bytes()), device.make_event()};
@@ -345,7 +360,7 @@ void Forward::compute(const ForwardBatch& batch) {
   device_.copy_from_host_async(Stream::compute, ids_.data, staging_[current_].memory.data(), staged_bytes(batch));
   flat_ = {ids_.slice(0, batch.tokens), positions_.slice(0, batch.tokens), offsets_.slice(0, batch.chunks + 1)};
   cache_.slots = slots_.slice(0, batch.tokens);
-  cache_.layout = {flat_.offsets, lengths_.slice(0, batch.chunks), tables_.slice(0, batch.chunks)};
+  cache_.layout = {flat_.offsets, lengths_.slice(0, batch.chunks), tables_.slice(0, batch.chunks), arrivals_};
 
   if (batch.continues) ops::insert_sampled(context_, flat_.ids, flat_.ids, sampler_->chosen());
 

@@ -138,6 +138,7 @@ class Forward {
   // are needed, first the rows to sample from, then the rows that score known tokens.
   Tensor ids_, positions_, slots_, offsets_, adapter_slots_, head_slots_, lengths_, tables_;
   Tensor normed_, selected_, logits_;
+  Tensor arrivals_;               // ops::PagedLayout::arrivals; absent on a CPU
   std::vector<Staging> staging_;  // two where `runs_ahead`, used in turn
   size_t current_ = 0;            // that of the batch started last
   std::optional<TokenSampler> sampler_;

@@ -1,5 +1,7 @@
 #include "ops/attention.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "ops/check.h"
 #include "ops/registry.h"
@@ -122,6 +124,11 @@ void paged_attention(Context& context, const Tensor& out, const Tensor& q, const
   check(op, "lengths", context, layout.lengths, {sequences}, {DType::i32});
   check_rank(op, "tables", layout.tables, 2);
   check(op, "tables", context, layout.tables, {sequences, layout.tables.shape[1]}, {DType::i32});
+  if (layout.arrivals) {
+    check_rank(op, "arrivals", layout.arrivals, 1);
+    check(op, "arrivals", context, layout.arrivals, {std::max(layout.arrivals.shape[0], sequences * attributes.heads)},
+          {DType::i32});
+  }
   if (q.elements() == 0) return;
   dispatch<PagedAttention>(context, out, q, pages, layout, attributes);
 }

@@ -97,6 +97,9 @@ struct PagedLayout {
   Tensor query_offsets;  // [S + 1] i32: the queries of sequence s are rows query_offsets[s] .. [s+1] of q
   Tensor lengths;        // [S] i32: keys of sequence s in the cache, including those of the new tokens
   Tensor tables;         // [S, max pages] i32: the page table, page numbers of each sequence in order
+  // [S Q or more] i32, zeros before and after every call: on GPUs, thread blocks that have keys of the same query count
+  // here which of them is done last. May be absent: then one thread block has all keys of a query.
+  Tensor arrivals{};
 };
 
 // Causal attention of new tokens (one a sequence in decode, a chunk of the prompt in prefill) over the cache: query i

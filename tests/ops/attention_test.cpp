@@ -439,5 +439,19 @@ TEST_F(AttentionErrors, NamePagesThatDoNotExist) {
   expect_internal([&] { ask(1, {2, 0}); }, "sequence 0 has 1 keys, which do not fit its 2 queries");
 }
 
+TEST_F(AttentionErrors, NameTooFewCounters) {
+  const Owned q(*device_, DType::f32, {1, q_width});
+  const Owned pages(*device_, DType::f32, {1, 4, kv_width});
+  const Owned offsets = Owned::integers(*device_, {2}, {0, 1});
+  const Owned lengths = Owned::integers(*device_, {1}, {3});
+  const Owned tables = Owned::integers(*device_, {1, 1}, {0});
+  const auto count_in = [&](int64_t size) {
+    const Owned arrivals(*device_, DType::i32, {size});
+    ops::paged_attention(context_, *q, *q, {*pages, *pages}, {*offsets, *lengths, *tables, *arrivals}, attributes);
+  };
+  EXPECT_NO_THROW(count_in(attributes.heads));
+  expect_internal([&] { count_in(attributes.heads - 1); }, "arrivals is i32[5]");
+}
+
 }  // namespace
 }  // namespace ingot

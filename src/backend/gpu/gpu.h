@@ -55,14 +55,17 @@ inline constexpr bool is_f16<F16> = true;
 //   dynamic_shared<T>()        the launch's dynamic shared memory, 16-byte aligned; a kernel uses either static or
 //                              dynamic shared memory
 //   atomic_add(address, value) int32_t, int64_t or uint32_t: returns the previous value
+//   count_arrival(counter, shared): int32_t   adds 1 to an int32_t in global memory, once for the block, and returns its
+//                              previous value to every thread. What the threads of the blocks counted before wrote to
+//                              global memory before their call is visible to this block after its call. `shared`: a
+//                              word of shared memory, which must not be written until the block's next barrier
 //   fma, square_root (float and double), round_to_even: as IEEE 754 defines them
 //   exp2_approx(x)            2^x by the device's own instruction: 0 for -infinity, within about 2 ulp; the bits
 //                              differ between targets
 //   opaque_value(int)          returns its argument; on targets with few registers, keeps the compiler from hoisting
 //                              computations with it out of a loop
 //   pack_rounded<T>(low, high): uint32_t   both rounded to T, Bf16 or F16, to nearest, ties to even
-//   f16_bits(value): uint16_t  rounded to nearest, ties to even, subnormals included; infinity from 65520 on; NaN stays
-//                              NaN
+//   f16_bits(value): uint16_t  rounded to nearest, ties to even, subnormals included; infinity from 65520 on; NaN of NaN
 //   f16_value(bits): float     exact, subnormals included
 //   AsyncCopies<n>             n asynchronous 16-byte copies of one thread from global to shared memory (cp.async)
 //     copies.begin(i, to, from, valid)   called once for each i < n; unless `valid`, writes zeros and does not read
@@ -71,8 +74,7 @@ inline constexpr bool is_f16<F16> = true;
 //     copies.wait<pending>()   waits; a block_barrier() then makes the data visible to the block. `pending`: the commits
 //                              that this thread made after this one, which may still be in flight
 //   async_groups               commits worth keeping in flight: 3 where copies need no registers, else 1
-//   load_streaming(address)         Bytes16 of aligned global memory that no other thread reads: a load that caches need not
-//                              keep
+//   load_streaming(address)    Bytes16 of aligned global memory that no other thread reads; caches need not keep them
 // Matrix tiles. Every operation needs all lanes of a warp. Operands are T, Bf16 or F16 (the loads work for both), sums
 // are fp32:
 //   mma_k                      columns of an operand tile: 16 or 32
@@ -82,8 +84,7 @@ inline constexpr bool is_f16<F16> = true;
 //                              8 elements from a multiple of 8 are contiguous and 16-byte aligned
 //   mma_load_a_transposed(at), mma_load_b_transposed(at)   the same, but at(k, row) points to element (row, k) of a,
 //                              and at(k, column) to element (column, k) of b
-//   mma_transposes             true if these two cost the same as the plain loads; otherwise they load element by
-//                              element
+//   mma_transposes             true if these two cost the same as the plain loads; otherwise they load single elements
 //   mma_operand<T>(sums)       MmaA of mma_k / 16 neighbouring tiles of sums, rounded to T: their columns become k
 //   mma<T>(sums, a, b)         sums += a b^T
 //   mma_row(i), mma_column(i)  row and column of sums.at[i]
@@ -121,9 +122,12 @@ inline constexpr bool is_f16<F16> = true;
 
 #if GPU_KERNEL_PASS
 #define GPU_KERNEL_WARPS(NAME, Args, WARPS) GPU_KERNEL(NAME, Args, (WARPS) * warp_width)
-#if !defined( \
-    GPU_KERNEL_PAIRED)  // as GPU_KERNEL_WARPS, with registers limited so that two blocks of 4 warps run side by side
+// With registers limited: on AMD so that two blocks of 4 warps run side by side, on NVIDIA so that BLOCKS blocks do.
+#if !defined(GPU_KERNEL_PAIRED)
 #define GPU_KERNEL_PAIRED(NAME, Args, WARPS) GPU_KERNEL_WARPS(NAME, Args, WARPS)
+#endif
+#if !defined(GPU_KERNEL_BLOCKS)
+#define GPU_KERNEL_BLOCKS(NAME, Args, WARPS, BLOCKS) GPU_KERNEL_WARPS(NAME, Args, WARPS)
 #endif
 // The same kernel for f32 and bf16, from a function template <class T> or, for GPU_KERNEL_PACKS, <class T, int V>,
 // which moves V elements at a time: 1, or as many as fit in 16 bytes. The FORWARD forms add f16.
@@ -204,6 +208,15 @@ GPU_FN float block_max(float value, float* shared) {
   for (int w = 1; w < warps; ++w) maximum = shared[w] > maximum ? shared[w] : maximum;
   block_barrier();
   return maximum;
+}
+
+// True in the last of `blocks` blocks that call this with the same counter, which is 0 before the first call and again
+// after the last one. What every thread of these blocks wrote to global memory before is visible to the last block.
+// `shared` as in count_arrival.
+GPU_FN bool arrives_last(int32_t* counter, int blocks, int32_t* shared) {
+  const bool is_last = count_arrival(counter, shared) == blocks - 1;
+  if (is_last && thread_index() == 0) *counter = 0;
+  return is_last;
 }
 
 }  // namespace ingot::gpu::GPU_TARGET

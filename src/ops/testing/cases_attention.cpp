@@ -460,9 +460,10 @@ OpCase paged_case(DType dtype, const std::vector<int64_t>& queries, const std::v
                 {"query offsets", DType::i32, {sequences + 1}, Role::input, fixed(offsets_of(queries))},
                 {"lengths", DType::i32, {sequences}, Role::input, fixed(sizes)},
                 {"tables", DType::i32, {sequences, most}, Role::input, fixed(tables)},
-                heads.slopes()};
+                heads.slopes(),
+                {"arrivals", DType::i32, {sequences * heads.q}, Role::inout, integers(0, 0)}};  // zeros stay zeros
   c.run = [heads](ops::Context& context, const Arguments& a) {
-    ops::paged_attention(context, a[0], a[1], {a[2], a[3]}, {a[4], a[5], a[6]}, heads.attributes(a[7]));
+    ops::paged_attention(context, a[0], a[1], {a[2], a[3]}, {a[4], a[5], a[6], a[8]}, heads.attributes(a[7]));
   };
   c.reference = [=](Values& v, Conditions& conditions) {
     const auto d = static_cast<size_t>(heads.d);
@@ -520,6 +521,8 @@ std::vector<OpCase> attention_cases() {
     cases.push_back(paged_case(dtype, {3, 20}, {200, 20}, 16, {4, 2, 128, 100, 3.0F}));
     cases.push_back(paged_case(dtype, {3, 18}, {70, 18}, 16, {4, 2, 256}));
     cases.push_back(paged_case(dtype, {1}, {150}, 16, {8, 4, 16, 100, 0, true}));
+    cases.push_back(paged_case(dtype, {1, 1}, {300, 20}, 16, {40, 1, 128}));  // more than one tile of rows
+    cases.push_back(paged_case(dtype, {1}, {1100}, 16, {2, 1, 16}));
     // Window, softcap and slopes, alone and together; windows smaller than, equal to and larger than a block of keys.
     for (const Heads& heads : {Heads{3, 1, 20, 5},
                                {4, 2, 16, 64},

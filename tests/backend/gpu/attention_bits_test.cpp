@@ -1,11 +1,12 @@
 // The bits of a token's attention do not depend on what else a call computes. Over packed sequences they are the same
 // with whichever other queries, and before and after keys are joined to which it does not attend. Over the paged KV
 // cache the matrix-core kernels give the same bits whether the prompt is processed whole or in chunks, alone or in a
-// batch, and whether one block processes all keys or one block each 128 of them.
+// batch, whether one block processes all keys or one block each 128 of them, and in whatever order these run.
 #include <gtest/gtest.h>
 
 #include "backend/gpu/ops.h"
 #include "backend/gpu/sim/sim_device.h"
+#include "base/error.h"
 #include "base/half.h"
 #include "base/philox.h"
 #include "ops/attention.h"
@@ -167,45 +168,82 @@ INSTANTIATE_TEST_SUITE_P(Sim, QueryBits,
 class PagedBits : public AttentionBits {
  protected:
   static constexpr int64_t page = 9;
-  static constexpr int64_t tokens = 140;  // two splits of 128 keys
+  static constexpr int64_t tokens = 300;  // three splits of 128 keys
   static constexpr int64_t pages = (tokens + page - 1) / page;
+  static constexpr int max_copies = 3;
+
+  // Tensors of a call, and the place of the queries whose results are wanted.
+  struct Call {
+    Tensor out, q;
+    ops::PagedLayout layout;
+    int64_t begin, end;
+  };
 
   PagedBits() {
     gpu::register_ops(registry_, DeviceKind::sim);
     registry_.select_implementation("paged_attention", "mma");
+    for (int64_t i = 0; i < pages; ++i) table_.push_back(static_cast<int32_t>(pages - 1 - i));
+    start(gpu::sim::Schedule::forward);
+  }
+
+  // A new device, which runs blocks and their threads in this order.
+  void start(gpu::sim::Schedule schedule) {
+    buffers_.clear();
+    device_ = gpu::sim::make_device(GetParam().width, schedule);
     q_ = random({tokens, heads * d}, 1);
     pages_ = {random({pages, page, kv_heads * d}, 2), random({pages, page, kv_heads * d}, 3)};
-    for (int64_t i = 0; i < pages; ++i) table_.push_back(static_cast<int32_t>(pages - 1 - i));
+    arrivals_ = empty(DType::i32, {max_copies * heads});
   }
 
   // Queries [first, last) of a sequence that is the last of `copies` sequences with equal queries and keys.
-  std::vector<uint16_t> attend(int64_t first, int64_t last, int copies, bool with_scratch) {
+  Call call_of(int64_t first, int64_t last, int copies, bool is_split) {
     const int64_t n = last - first;
-    Arena scratch(*device_, with_scratch ? ops::attention_splits_bytes(n * copies, pages * page, heads, d) : 0,
-                  "scratch");
-    ops::Context context{*device_, registry_, scratch, nullptr};
+    Call call{random({n * copies, heads * d}, 8), random({n * copies, heads * d}, 7), {}, n * (copies - 1), n * copies};
     std::vector<uint16_t> own(static_cast<size_t>(n * heads * d));
     device_->copy_to_host(own.data(), q_.slice(first, last).data, own.size() * 2);
-    const Tensor q = random({n * copies, heads * d}, 7);
-    const Tensor out = random({n * copies, heads * d}, 8);
     std::vector<int32_t> offsets{0};
     std::vector<int32_t> tables;
     for (int c = 0; c < copies; ++c) {
       offsets.push_back(static_cast<int32_t>(n * (c + 1)));
       tables.insert(tables.end(), table_.begin(), table_.end());
     }
-    device_->copy_from_host(q.slice(n * (copies - 1), n * copies).data, own.data(), own.size() * 2);
+    device_->copy_from_host(call.q.slice(call.begin, call.end).data, own.data(), own.size() * 2);
     const std::vector<int32_t> lengths(static_cast<size_t>(copies), static_cast<int32_t>(last));
-    ops::paged_attention(context, out, q, pages_,
-                         {ints(offsets, {copies + 1}), ints(lengths, {copies}), ints(tables, {copies, pages})},
-                         attributes_);
-    std::vector<uint16_t> bits(static_cast<size_t>(n * heads * d));
-    device_->copy_to_host(bits.data(), out.slice(n * (copies - 1), n * copies).data, bits.size() * 2);
+    call.layout = {ints(offsets, {copies + 1}), ints(lengths, {copies}), ints(tables, {copies, pages})};
+    if (is_split) call.layout.arrivals = arrivals_;
+    return call;
+  }
+
+  void run(const Call& call, Arena& scratch) {
+    ops::Context context{*device_, registry_, scratch, nullptr};
+    ops::paged_attention(context, call.out, call.q, pages_, call.layout, attributes_);
+  }
+
+  std::vector<uint16_t> results_of(const Call& call) {
+    std::vector<uint16_t> bits(static_cast<size_t>((call.end - call.begin) * heads * d));
+    device_->copy_to_host(bits.data(), call.out.slice(call.begin, call.end).data, bits.size() * 2);
     return bits;
   }
 
+  size_t split_bytes(int64_t queries) const { return ops::attention_splits_bytes(queries, pages * page, heads, d); }
+
+  // With one block for all keys of a query, or, `is_split`, for each 128 of them.
+  std::vector<uint16_t> attend(int64_t first, int64_t last, int copies, bool is_split) {
+    const Call call = call_of(first, last, copies, is_split);
+    Arena scratch(*device_, is_split ? split_bytes(copies) : 0, "scratch");
+    run(call, scratch);
+    expect_zeros();
+    return results_of(call);
+  }
+
+  void expect_zeros() {
+    std::vector<int32_t> counts(static_cast<size_t>(arrivals_.elements()), -1);
+    device_->copy_to_host(counts.data(), arrivals_.data, arrivals_.bytes());
+    EXPECT_EQ(counts, std::vector<int32_t>(counts.size()));
+  }
+
   ops::Registry registry_;
-  Tensor q_;
+  Tensor q_, arrivals_;
   ops::KvPages pages_;
   std::vector<int32_t> table_;
 };
@@ -214,17 +252,49 @@ TEST_P(PagedBits, DoNotDependOnChunksBatchOrKernel) {
   for (const int64_t window : {0, 100}) {
     attributes_.window = window;
     attributes_.softcap = window > 0 ? 3.0F : 0.0F;
-    const std::vector<uint16_t> whole = attend(0, tokens, 1, false);
+    constexpr int64_t length = 140;
+    const std::vector<uint16_t> whole = attend(0, length, 1, false);
     const auto part = [&](int64_t first, int64_t last) {
       return std::vector<uint16_t>(whole.begin() + first * heads * d, whole.begin() + last * heads * d);
     };
-    EXPECT_TRUE(attend(100, tokens - 1, 1, false) == part(100, tokens - 1)) << "one chunk, window " << window;
-    EXPECT_TRUE(attend(130, tokens, 2, false) == part(130, tokens)) << "two sequences, window " << window;
-    for (const int64_t at : {int64_t{5}, int64_t{127}, int64_t{128}, tokens - 1}) {
+    EXPECT_TRUE(attend(100, length - 1, 1, false) == part(100, length - 1)) << "one chunk, window " << window;
+    EXPECT_TRUE(attend(130, length, 2, false) == part(130, length)) << "two sequences, window " << window;
+    for (const int64_t at : {int64_t{5}, int64_t{127}, int64_t{128}, length - 1}) {
       EXPECT_TRUE(attend(at, at + 1, 1, false) == part(at, at + 1)) << "token " << at << ", window " << window;
       EXPECT_TRUE(attend(at, at + 1, 3, true) == part(at, at + 1))
           << "split over keys, token " << at << ", window " << window;
     }
+  }
+}
+
+// The block that is done last combines the sums of all: here the last one, the first one, and any.
+TEST_P(PagedBits, DoNotDependOnTheOrderOfBlocks) {
+  const std::vector<uint16_t> expected = attend(tokens - 1, tokens, 1, false);
+  for (const auto schedule : {gpu::sim::Schedule::forward, gpu::sim::Schedule::backward, gpu::sim::Schedule::random}) {
+    start(schedule);
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_TRUE(attend(tokens - 1, tokens, max_copies, true) == expected)
+          << "schedule " << static_cast<int>(schedule) << ", call " << i;
+    }
+  }
+}
+
+TEST_P(PagedBits, AreThoseOfReplaysAndNotAffectedByAFailedRecording) {
+  const std::vector<uint16_t> expected = attend(tokens - 1, tokens, 1, false);
+  const Call call = call_of(tokens - 1, tokens, 2, true);
+  Arena scratch(*device_, split_bytes(2), "scratch");
+  const auto fail = [&] {
+    run(call, scratch);
+    throw_error(ErrorKind::internal, "the step fails");
+  };
+  EXPECT_THROW(device_->record(fail), Error);
+  expect_zeros();
+  const std::unique_ptr<RecordedGraph> graph = device_->record([&] { run(call, scratch); });
+  for (int i = 0; i < 3; ++i) {
+    device_->fill_zero(call.out.data, call.out.bytes());
+    graph->run();
+    EXPECT_TRUE(results_of(call) == expected) << "replay " << i;
+    expect_zeros();
   }
 }
 

@@ -28,7 +28,7 @@ std::string kernel_of(const std::string& body) {
 .visible .entry k(
 	.param .align 8 .b8 k_param_0[16]
 )
-.maxntid 64
+.maxntid 64 .minnctapersm 5
 {
 	.reg .pred %p<9>;
 	.reg .b16 %rs<20>;
@@ -56,7 +56,7 @@ struct Outcome {
   std::string error;
 };
 
-Outcome run_body(const std::string& body, int threads = 32, const std::vector<uint32_t>& input = {}) {
+Outcome run_body(const std::string& body, int threads = 32, const std::vector<uint32_t>& input = {}, int blocks = 1) {
   const std::string text = kernel_of(body);
   std::vector<std::byte> contents(2 * words * 4 + 64);
   if (!input.empty()) std::memcpy(contents.data() + words * 4 + 64, input.data(), input.size() * 4);
@@ -67,7 +67,7 @@ Outcome run_body(const std::string& body, int threads = 32, const std::vector<ui
     const Module module = parse(text);
     const Kernel kernel(module, "k");
     outcome.executed.resize(kernel.instructions().size());
-    run(kernel, {1, 1, threads, 256}, std::as_bytes(std::span(pointers)), memory, &outcome.executed, 100000);
+    run(kernel, {blocks, 1, threads, 256}, std::as_bytes(std::span(pointers)), memory, &outcome.executed, 100000);
   } catch (const Error& error) {
     outcome.error = error.message();
   }
@@ -251,6 +251,36 @@ TEST(PtxEmulator, ReportsRacesInSharedMemory) {
   const Outcome outcome = run_body(sum, 64);
   EXPECT_EQ(outcome.error, "");
   EXPECT_EQ(outcome.out[63], 192U);
+}
+
+// Each thread of three blocks writes its number in the launch plus 5, and thread 0 counts its block in the input's
+// first word. The threads of the block that is counted last add what thread ^ `distance` of the other two wrote.
+std::string count_blocks(int distance, const std::string& before, const std::string& semantics,
+                         const std::string& after) {
+  return "mov.u32 %r3, %ctaid.x; mad.lo.s32 %r4, %r3, 64, %r1; mul.wide.u32 %rd5, %r4, 4; add.s64 %rd6, %rd1, %rd5; "
+         "add.s32 %r5, %r4, 5; st.global.u32 [%rd6], %r5; " +
+         before + "setp.ne.s32 %p1, %r1, 0; @%p1 bra $L_counted; atom." + semantics +
+         ".gpu.global.add.s32 %r6, [%rd2], 1; st.shared.u32 [%r39], %r6; $L_counted: " + after +
+         "ld.shared.u32 %r7, [%r39]; setp.ne.s32 %p2, %r7, 2; @%p2 bra $L_end; xor.b32 %r8, %r1, " +
+         std::to_string(distance) +
+         "; mul.wide.u32 %rd7, %r8, 4; add.s64 %rd8, %rd1, %rd7; ld.global.u32 %r9, [%rd8]; "
+         "ld.global.u32 %r10, [%rd8+256]; add.s32 %r11, %r9, %r10; st.global.u32 [%rd3+768], %r11; $L_end:";
+}
+
+TEST(PtxEmulator, ReportsReadsThatRaceWithAnotherBlock) {
+  const std::string barrier = "bar.sync 0; ";
+  const auto run_with = [](const std::string& body, int threads) { return run_body(body, threads, {}, 3); };
+  const Outcome outcome = run_with(count_blocks(33, barrier, "acq_rel", barrier), 64);
+  EXPECT_EQ(outcome.error, "");
+  for (uint32_t t = 0; t < 64; ++t) EXPECT_EQ(outcome.out[192 + t], 2 * (t ^ 33U) + 74);
+  const char* race = "of global memory: it is read, and no acquire and release order";
+  EXPECT_NE(run_with(count_blocks(33, barrier, "relaxed", barrier), 64).error.find(race), std::string::npos);
+  EXPECT_NE(run_with(count_blocks(33, "", "acq_rel", barrier), 64).error.find(race), std::string::npos);
+  // Without a barrier only the thread that counts is ordered.
+  EXPECT_EQ(run_with(count_blocks(0, "", "acq_rel", ""), 1).error, "");
+  EXPECT_NE(run_with(count_blocks(0, "", "relaxed", ""), 1).error.find(race), std::string::npos);
+  EXPECT_NE(run_with(count_blocks(0, barrier, "acq_rel", "bar.warp.sync -1; "), 32).error.find(race),
+            std::string::npos);
 }
 
 // Copies the input's 16 bytes for each thread to shared memory and reads the first word of thread + 1.

@@ -2,9 +2,9 @@
 // share a key/value head, of one token or of all tokens of a prompt chunk. Keys are processed in units of 128 positions
 // of the sequence: softmax and the gemm with the values are computed within a unit, and the units are combined in
 // order. Either a block loops over all units of its rows, or (few tokens; split-KV as in flash-decoding) each unit has
-// its own block, which writes partial sums to scratch, and a second kernel combines them. Both do the same arithmetic
-// for a row, so that its bits depend neither on the variant, nor on how the prompt was cut into chunks, nor on the
-// other sequences.
+// its own block, which writes partial sums to scratch, and the block that is done last combines those of all units of
+// its rows. Both do the same arithmetic for a row, so that its bits depend neither on the variant, nor on which block
+// is last, nor on how the prompt was cut into chunks, nor on the other sequences.
 //
 // Keys and values are loaded in chunks of 128 positions and 64 columns (16 KiB), double-buffered, so that shared memory
 // does not grow with the head: 33 KiB, and with 32 lanes at most 16 KiB for the queries. Cost: for each position, a
@@ -19,22 +19,23 @@ inline constexpr int unit_keys = 128;
 struct PagedTilesArgs {
   PagedAttentionArgs paged;
   // Split-KV only, for each row [token, head, unit]:
-  float* parts;  // [tokens, heads, units, d]: the unit's sums of weights times values
-  float* stats;  // [tokens, heads, units, 2]: its max score (in the units of Exponents) and the sum of its weights
+  float* parts;       // [tokens, heads, units, d]: the unit's sums of weights times values
+  float* stats;       // [tokens, heads, units, 2]: its max score (in the units of Exponents) and the sum of its weights
+  int32_t* arrivals;  // [tokens, blocks of a unit]: see arrives_last
   int32_t units;
 };
 
 }  // namespace ingot::gpu
 
-// For bf16 and f16, by the max head dimension.
-#define PAGED_KERNELS(NAME)                            \
-  GPU_KERNEL_WARPS(NAME##_64, PagedTilesArgs, 4)       \
-  GPU_KERNEL_WARPS(NAME##_128, PagedTilesArgs, 4)      \
-  GPU_KERNEL_WARPS(NAME##_256, PagedTilesArgs, 2)      \
-  GPU_KERNEL_WARPS(NAME##_unit_64, PagedTilesArgs, 2)  \
-  GPU_KERNEL_WARPS(NAME##_unit_128, PagedTilesArgs, 2) \
-  GPU_KERNEL_WARPS(NAME##_unit_256, PagedTilesArgs, 2) \
-  GPU_KERNEL(NAME##_fold, PagedTilesArgs, 128)
+// For bf16 and f16, by the max head dimension. Shared memory of Hopper has room for 5 blocks of unit_128, which need no
+// more than 160 registers; nvcc takes 212 without a limit.
+#define PAGED_KERNELS(NAME)                                \
+  GPU_KERNEL_WARPS(NAME##_64, PagedTilesArgs, 4)           \
+  GPU_KERNEL_WARPS(NAME##_128, PagedTilesArgs, 4)          \
+  GPU_KERNEL_WARPS(NAME##_256, PagedTilesArgs, 2)          \
+  GPU_KERNEL_WARPS(NAME##_unit_64, PagedTilesArgs, 2)      \
+  GPU_KERNEL_BLOCKS(NAME##_unit_128, PagedTilesArgs, 2, 5) \
+  GPU_KERNEL_WARPS(NAME##_unit_256, PagedTilesArgs, 2)
 PAGED_KERNELS(paged)
 PAGED_KERNELS(paged_f16)
 
@@ -116,6 +117,51 @@ struct PageLoader {
   }
 };
 
+// Combines the partial sums of a token's units first_unit to last_unit, in order, for `heads` query heads from
+// first_head on. A thread has four columns of a row at a time; some units are loaded ahead, because the combination is
+// sequential.
+template <class T, int threads>
+GPU_FN void combine_units(const PagedTilesArgs& args, int64_t token, int first_head, int heads, int first_unit,
+                          int last_unit) {
+  constexpr int ahead = 8;
+  constexpr int columns = 4;
+  const PagedAttentionArgs& a = args.paged;
+  const int row_packs = a.d / columns;
+  const float factor = Exponents(a.score).factor;
+  for (int i = thread_index(); i < heads * row_packs; i += threads) {
+    const int64_t row = token * a.heads + first_head + i / row_packs;
+    const int column = i % row_packs * columns;
+    float max = -infinity();
+    float total = 0;
+    float sums[columns] = {};
+    for (int unit = first_unit; unit <= last_unit; unit += ahead) {
+      Pack<float, 2> stats[ahead];
+      Pack<float, columns> parts[ahead];
+      GPU_UNROLL
+      for (int j = 0; j < ahead; ++j) {
+        const int64_t at = row * args.units + (unit + j <= last_unit ? unit + j : last_unit);
+        stats[j] = load_pack<float, 2>(args.stats + at * 2);
+        parts[j] = load_pack<float, columns>(args.parts + at * a.d + column);
+      }
+      GPU_UNROLL
+      for (int j = 0; j < ahead; ++j) {
+        if (unit + j > last_unit) break;
+        const RescaleFactors factors = merge_max(max, stats[j].at[0], factor);
+        total = fma(total, factors.old, stats[j].at[1] * factors.added);
+        GPU_UNROLL
+        for (int c = 0; c < columns; ++c) sums[c] = fma(sums[c], factors.old, parts[j].at[c] * factors.added);
+      }
+    }
+    const float inverse = 1.0F / total;
+    Pack<T, columns> pack;
+    GPU_UNROLL
+    for (int c = 0; c < columns; ++c) pack.at[c] = from_float<T>(sums[c] * inverse);
+    store_pack(static_cast<T*>(a.out) + row * a.d + column, pack);
+  }
+}
+
+// Assigns out, of one unit or of all units of the rows; with one_unit where the token has no other unit, or the block
+// is the last of those of its units.
 template <class T, int D, int warps, bool one_unit>
 GPU_FN void over_pages(const PagedTilesArgs& args, const Queries& queries, int first_row, int only_unit) {
   using Loader = PageLoader<T, D, warps, one_unit>;
@@ -264,36 +310,50 @@ GPU_FN void over_pages(const PagedTilesArgs& args, const Queries& queries, int f
   }
 
   if constexpr (one_unit) {
-    GPU_UNROLL
-    for (int i = 0; i < MmaAccumulator::count; i += mma_neighbours) {
-      const int row = warp_row + mma_row(i);
-      if (row >= queries.rows) continue;
-      const int64_t at = (start_of(row) / a.d) * args.units + only_unit;
+    if (first_unit < last_unit) {
       GPU_UNROLL
-      for (int n = 0; n < D / 16; ++n) {
-        const int column = n * 16 + mma_column(i);
-        Pack<float, mma_neighbours> pack;
+      for (int i = 0; i < MmaAccumulator::count; i += mma_neighbours) {
+        const int row = warp_row + mma_row(i);
+        if (row >= queries.rows) continue;
+        const int64_t at = (start_of(row) / a.d) * args.units + only_unit;
         GPU_UNROLL
-        for (int j = 0; j < mma_neighbours; ++j) pack.at[j] = out[n].at[i + j];
-        if (column < a.d) store_pack(args.parts + at * a.d + column, pack);
+        for (int n = 0; n < D / 16; ++n) {
+          const int column = n * 16 + mma_column(i);
+          Pack<float, mma_neighbours> pack;
+          GPU_UNROLL
+          for (int j = 0; j < mma_neighbours; ++j) pack.at[j] = out[n].at[i + j];
+          if (column < a.d) store_pack(args.parts + at * a.d + column, pack);
+        }
+        if (mma_column(i) == 0) {
+          args.stats[at * 2] = max[mma_lane_row(i)];
+          args.stats[at * 2 + 1] = total[mma_lane_row(i)];
+        }
       }
-      if (mma_column(i) == 0) {
-        args.stats[at * 2] = max[mma_lane_row(i)];
-        args.stats[at * 2 + 1] = total[mma_lane_row(i)];
+      const int tiles = a.kv_heads * ((group + rows - 1) / rows);
+      int32_t* const arrivals = args.arrivals + queries.first_token * tiles + block_index_y();
+      if (arrives_last(arrivals, last_unit - first_unit + 1, slots)) {
+        combine_units<T, Loader::threads>(args, queries.first_token, kv_head * group + first_row,
+                                          last_row - first_row + 1, first_unit, last_unit);
       }
+      return;
     }
-  } else {
-    int64_t at[mma_lane_rows];
-    float factors[mma_lane_rows];
+    // As if added to the sum of no units: -0 becomes 0.
     GPU_UNROLL
-    for (int i = 0; i < MmaAccumulator::count; ++i) {
-      const int row = warp_row + mma_row(i);
-      at[mma_lane_row(i)] = row < queries.rows ? start_of(row) : -1;
+    for (int n = 0; n < D / 16; ++n) {
+      GPU_UNROLL
+      for (int i = 0; i < MmaAccumulator::count; ++i) out[n].at[i] += 0.0F;
     }
-    GPU_UNROLL
-    for (int m = 0; m < mma_lane_rows; ++m) factors[m] = 1.0F / total[m];
-    store_rows(static_cast<T*>(a.out), at, a.d, out, factors);
   }
+  int64_t at[mma_lane_rows];
+  float factors[mma_lane_rows];
+  GPU_UNROLL
+  for (int i = 0; i < MmaAccumulator::count; ++i) {
+    const int row = warp_row + mma_row(i);
+    at[mma_lane_row(i)] = row < queries.rows ? start_of(row) : -1;
+  }
+  GPU_UNROLL
+  for (int m = 0; m < mma_lane_rows; ++m) factors[m] = 1.0F / total[m];
+  store_rows(static_cast<T*>(a.out), at, a.d, out, factors);
 }
 
 // Sequence s owns the blocks from offsets[s] group / rows + s on.
@@ -329,54 +389,6 @@ GPU_FN void one_unit_of_token(const PagedTilesArgs& args) {
   over_pages<T, D, warps, true>(args, queries, block_index_y() / a.kv_heads * 16 * warps, block_index() % args.units);
 }
 
-// Combines the units of a row, in order. One block per token and head; each thread has two columns. Some units are
-// loaded ahead, because the combination is sequential.
-template <class T>
-GPU_FN void combine_units(const PagedTilesArgs& args) {
-  constexpr int ahead = 4;
-  const PagedAttentionArgs& a = args.paged;
-  const int token = block_index();
-  const int s = sequence_of(a.query_offsets, a.sequences, token);
-  const int position = a.lengths[s] - (a.query_offsets[s + 1] - token);
-  const int first_unit = static_cast<int>(first_key(a.score, position)) / unit_keys;
-  const int last_unit = position / unit_keys;
-  const float factor = Exponents(a.score).factor;
-  const int64_t row = static_cast<int64_t>(token) * a.heads + block_index_y();
-  float max = -infinity();
-  float total = 0;
-  float sums[2] = {};
-  for (int unit = first_unit; unit <= last_unit; unit += ahead) {
-    float unit_max[ahead];
-    float unit_total[ahead];
-    float parts[ahead][2];
-    GPU_UNROLL
-    for (int j = 0; j < ahead; ++j) {
-      const int64_t at = row * args.units + (unit + j <= last_unit ? unit + j : last_unit);
-      unit_max[j] = args.stats[at * 2];
-      unit_total[j] = args.stats[at * 2 + 1];
-      GPU_UNROLL
-      for (int c = 0; c < 2; ++c) {
-        const int column = thread_index() + c * 128;
-        parts[j][c] = column < a.d ? args.parts[at * a.d + column] : 0.0F;
-      }
-    }
-    GPU_UNROLL
-    for (int j = 0; j < ahead; ++j) {
-      if (unit + j > last_unit) break;
-      const RescaleFactors factors = merge_max(max, unit_max[j], factor);
-      total = fma(total, factors.old, unit_total[j] * factors.added);
-      GPU_UNROLL
-      for (int c = 0; c < 2; ++c) sums[c] = fma(sums[c], factors.old, parts[j][c] * factors.added);
-    }
-  }
-  const float inverse = 1.0F / total;
-  GPU_UNROLL
-  for (int c = 0; c < 2; ++c) {
-    const int column = thread_index() + c * 128;
-    if (column < a.d) static_cast<T*>(a.out)[row * a.d + column] = from_float<T>(sums[c] * inverse);
-  }
-}
-
 }  // namespace
 
 #define PAGED_BODIES(NAME, T)                                                           \
@@ -385,8 +397,7 @@ GPU_FN void combine_units(const PagedTilesArgs& args) {
   GPU_KERNEL_BODY(NAME##_256, PagedTilesArgs) { all_units<T, 256, 2>(a); }              \
   GPU_KERNEL_BODY(NAME##_unit_64, PagedTilesArgs) { one_unit_of_token<T, 64, 2>(a); }   \
   GPU_KERNEL_BODY(NAME##_unit_128, PagedTilesArgs) { one_unit_of_token<T, 128, 2>(a); } \
-  GPU_KERNEL_BODY(NAME##_unit_256, PagedTilesArgs) { one_unit_of_token<T, 256, 2>(a); } \
-  GPU_KERNEL_BODY(NAME##_fold, PagedTilesArgs) { combine_units<T>(a); }
+  GPU_KERNEL_BODY(NAME##_unit_256, PagedTilesArgs) { one_unit_of_token<T, 256, 2>(a); }
 PAGED_BODIES(paged, Bf16)
 PAGED_BODIES(paged_f16, F16)
 
@@ -407,16 +418,18 @@ static_assert(unit_keys == ops::attention_split_keys);
 
 // The kernels of one dtype; arrays by the max head dimension: 64, 128, 256.
 struct PagedKernels {
-  const Kernel<PagedTilesArgs>*all[3], *unit[3], *fold;
+  const Kernel<PagedTilesArgs>*all[3], *unit[3];
 };
-#define PAGED_TABLE(NAME) \
-  {{&NAME##_64, &NAME##_128, &NAME##_256}, {&NAME##_unit_64, &NAME##_unit_128, &NAME##_unit_256}, &NAME##_fold}
+#define PAGED_TABLE(NAME)                                                                           \
+  {                                                                                                 \
+    {&NAME##_64, &NAME##_128, &NAME##_256}, { &NAME##_unit_64, &NAME##_unit_128, &NAME##_unit_256 } \
+  }
 constexpr PagedKernels bf16_kernels PAGED_TABLE(paged);
 constexpr PagedKernels f16_kernels PAGED_TABLE(paged_f16);
 
 void run_paged(Context& context, const Tensor& out, const Tensor& q, const ops::KvPages& pages,
                const ops::PagedLayout& layout, ops::AttentionAttributes attributes) {
-  PagedTilesArgs args{paged_args(out, q, pages, layout, attributes), nullptr, nullptr, 0};
+  PagedTilesArgs args{paged_args(out, q, pages, layout, attributes), nullptr, nullptr, nullptr, 0};
   const int64_t d = attributes.head_dim;
   const PagedKernels& kernels = q.dtype == DType::bf16 ? bf16_kernels : f16_kernels;
   const size_t size = d <= 64 ? 0 : d <= 128 ? 1 : 2;
@@ -432,15 +445,16 @@ void run_paged(Context& context, const Tensor& out, const Tensor& q, const ops::
   const int64_t units = blocks_of(longest, unit_keys);
   const size_t bytes = ops::attention_splits_bytes(tokens, longest, attributes.heads, d);
   Arena& scratch = context.scratch;
-  // One new token per sequence, as in decoding: a block for every unit, if scratch has room for the partial results.
-  if (tokens <= args.paged.sequences && bytes <= scratch.capacity() - scratch.used()) {
+  // One new token per sequence, as in decoding: a block for every unit, if there are counters, and room for the partial
+  // results.
+  if (tokens <= args.paged.sequences && layout.arrivals && bytes <= scratch.capacity() - scratch.used()) {
     const Arena::Scope scope(scratch);
     args.units = static_cast<int32_t>(units);
     const int64_t rows = tokens * attributes.heads * units;
     args.parts = static_cast<float*>(scratch.allocate_bytes(static_cast<size_t>(rows * d) * sizeof(float)));
     args.stats = static_cast<float*>(scratch.allocate_bytes(static_cast<size_t>(rows * 2) * sizeof(float)));
+    args.arrivals = layout.arrivals.as<int32_t>();
     launch(context, *kernels.unit[size], {tokens * units, attributes.kv_heads * blocks_of(group, 32)}, args, shared(2));
-    launch(context, *kernels.fold, {tokens, attributes.heads}, args);
     return;
   }
   const int64_t warps = padded_d == 256 ? 2 : 4;

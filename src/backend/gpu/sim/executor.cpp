@@ -8,6 +8,7 @@
 #include <cstring>
 #include <deque>
 #include <numeric>
+#include <span>
 #include <vector>
 
 #include "backend/gpu/sim/thread.h"
@@ -143,10 +144,17 @@ void Executor::State::run(const KernelInfo& kernel, const void* args, Grid grid,
   warps_.resize(order_.size() / static_cast<size_t>(width_));
   State* const outer = std::exchange(active, this);
   const int64_t blocks = grid.x * grid.y;
+  std::vector<int64_t> shuffled;
+  if (schedule == Schedule::random) {
+    shuffled.resize(static_cast<size_t>(blocks));
+    std::iota(shuffled.begin(), shuffled.end(), 0);
+    random_.shuffle(std::span(shuffled));
+  }
   for (int64_t b = 0; b < blocks && failure_.empty(); ++b) {
-    const int64_t block = schedule == Schedule::backward ? blocks - 1 - b : b;
+    int64_t block = schedule == Schedule::backward ? blocks - 1 - b : b;
     if (schedule == Schedule::random) {
-      for (size_t i = order_.size(); i > 1; --i) std::swap(order_[i - 1], order_[random_.below(i)]);
+      block = shuffled[static_cast<size_t>(b)];
+      random_.shuffle(std::span(order_));
     }
     current = {0, static_cast<int>(block % grid.x), static_cast<int>(block / grid.x), static_cast<int>(grid.x)};
     run_block();

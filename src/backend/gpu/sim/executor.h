@@ -11,7 +11,7 @@
 
 namespace ingot::gpu::sim {
 
-// The order in which the threads of a block start and resume.
+// The order of the blocks, and that in which the threads of a block start and resume.
 enum class Schedule { forward, backward, random };
 
 // One host thread uses an Executor at a time.

@@ -15,7 +15,7 @@
 
 namespace ingot::gpu::sim {
 
-// `width` is 32 or 64: the device is named sim32 or sim64. `schedule` also orders the threads of a block.
+// `width` is 32 or 64: the device is named sim32 or sim64. `schedule` also orders blocks and their threads.
 std::unique_ptr<GpuDevice> make_device(int width, Schedule schedule = Schedule::forward);
 
 }  // namespace ingot::gpu::sim

@@ -79,6 +79,18 @@ GPU_FN T atomic_add(T* address, T value) {
   return __hip_atomic_fetch_add(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
 
+// Every wave waits for its own stores first: the atomic's release waits only for those of the wave that executes it,
+// and a barrier of the block for none (LLVM's AMDGPU usage, "Memory Model").
+GPU_FN int32_t count_arrival(int32_t* counter, int32_t* shared) {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
+  block_barrier();
+  if (thread_index() == 0) {
+    *shared = __hip_atomic_fetch_add(counter, 1, __ATOMIC_ACQ_REL, __HIP_MEMORY_SCOPE_AGENT);
+  }
+  block_barrier();
+  return *shared;
+}
+
 GPU_FN float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 GPU_FN float square_root(float x) { return __builtin_sqrtf(x); }
 GPU_FN double square_root(double x) { return __builtin_sqrt(x); }

@@ -12,6 +12,10 @@
   namespace ingot::gpu::cuda {                                                                \
   extern "C" __global__ void __launch_bounds__(THREADS) NAME(const __grid_constant__ Args a); \
   }
+#define GPU_KERNEL_BLOCKS(NAME, Args, WARPS, BLOCKS)                                                       \
+  namespace ingot::gpu::cuda {                                                                             \
+  extern "C" __global__ void __launch_bounds__((WARPS) * 32, BLOCKS) NAME(const __grid_constant__ Args a); \
+  }
 #define GPU_KERNEL_BODY(NAME, Args) extern "C" __global__ void NAME(const __grid_constant__ Args a)
 
 namespace ingot::gpu::cuda {
@@ -52,6 +56,20 @@ GPU_FN uint32_t atomic_add(uint32_t* address, uint32_t value) { return atomicAdd
 GPU_FN int64_t atomic_add(int64_t* address, int64_t value) {
   return static_cast<int64_t>(
       atomicAdd(reinterpret_cast<unsigned long long*>(address), static_cast<unsigned long long>(value)));
+}
+
+// The barriers extend the atomic's order to the whole block: order is transitive (PTX ISA, "Memory Consistency Model",
+// causality order).
+GPU_FN int32_t count_arrival(int32_t* counter, int32_t* shared) {
+  block_barrier();
+  if (threadIdx.x == 0) {
+    asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;"
+                 : "=r"(*shared)
+                 : "l"(__cvta_generic_to_global(counter))
+                 : "memory");
+  }
+  block_barrier();
+  return *shared;
 }
 
 GPU_FN float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }

@@ -10,6 +10,7 @@
 #define GPU_KERNEL(NAME, Args, THREADS) GPU_KERNEL_OF(NAME, Args, THREADS, 0)
 #define GPU_KERNEL_WARPS(NAME, Args, WARPS) GPU_KERNEL_OF(NAME, Args, 0, WARPS)
 #define GPU_KERNEL_PAIRED(NAME, Args, WARPS) GPU_KERNEL_WARPS(NAME, Args, WARPS)
+#define GPU_KERNEL_BLOCKS(NAME, Args, WARPS, BLOCKS) GPU_KERNEL_WARPS(NAME, Args, WARPS)
 #define GPU_KERNEL_OF(NAME, Args, THREADS, WARPS)                                                  \
   namespace ingot::gpu {                                                                           \
   namespace sim32 {                                                                                \

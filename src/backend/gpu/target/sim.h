@@ -94,6 +94,13 @@ GPU_FN T atomic_add(T* address, T value) {
   return before;
 }
 
+GPU_FN int32_t count_arrival(int32_t* counter, int32_t* shared, int line = __builtin_LINE()) {
+  block_barrier(line);
+  if (thread_index() == 0) *shared = atomic_add(counter, 1);
+  block_barrier(line);
+  return *shared;
+}
+
 GPU_FN float fma(float a, float b, float c) { return std::fmaf(a, b, c); }
 GPU_FN float square_root(float x) { return std::sqrt(x); }
 GPU_FN double square_root(double x) { return std::sqrt(x); }

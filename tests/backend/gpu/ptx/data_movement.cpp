@@ -34,7 +34,7 @@ const std::byte* place_to_read(Warp& warp, uint64_t address, size_t bytes, int l
   if constexpr (space == Space::shared) {
     return warp.shared->read(static_cast<uint32_t>(address), bytes, warp.accessor(lane));
   } else if constexpr (space == Space::global) {
-    return warp.global->at(address, bytes);
+    return warp.global->read(address, bytes, warp.thread(lane));
   } else if constexpr (space == Space::local) {
     return place_in_local(warp, address, bytes, lane);
   } else {
@@ -54,7 +54,7 @@ std::byte* place_to_write(Warp& warp, uint64_t address, size_t bytes, int lane) 
   } else if constexpr (space == Space::local) {
     return place_in_local(warp, address, bytes, lane);
   } else {
-    return warp.global->at(address, bytes);
+    return warp.global->write(address, bytes, warp.thread(lane));
   }
 }
 
@@ -183,6 +183,21 @@ void atomic_add_shared(const Instruction& instruction, Warp& warp, uint32_t acti
   });
 }
 
+template <bool is_ordered>
+void atomic_add_global(const Instruction& instruction, Warp& warp, uint32_t active) {
+  for_each_lane(active, [&](int lane) {
+    const uint64_t address = address_of<Space::global>(instruction, warp, instruction.at[1], lane);
+    std::byte* place = warp.global->update(address, 4, warp.thread(lane), is_ordered);
+    uint32_t value = 0;
+    std::memcpy(&value, place, sizeof value);
+    const uint32_t sum = value + warp.at<const uint32_t>(instruction.at[2])[lane];
+    std::memcpy(place, &sum, sizeof sum);
+    warp.at<uint32_t>(instruction.at[0])[lane] = value;
+  });
+}
+template void atomic_add_global<true>(const Instruction&, Warp&, uint32_t);
+template void atomic_add_global<false>(const Instruction&, Warp&, uint32_t);
+
 void copy_async(const Instruction& instruction, Warp& warp, uint32_t active) {
   for_each_lane(active, [&](int lane) {
     AsyncCopies& copies = warp.copies[static_cast<size_t>(lane)];
@@ -192,7 +207,7 @@ void copy_async(const Instruction& instruction, Warp& warp, uint32_t active) {
     if (source_bytes != 0 && source_bytes != 16) {
       throw_error(ErrorKind::unsupported, "an asynchronous copy of {} bytes is not supported", source_bytes);
     }
-    if (source_bytes > 0) warp.global->at(from, source_bytes);
+    if (source_bytes > 0) warp.global->check(from, source_bytes);
     warp.shared->start_copy(to, 16, warp.accessor(lane));
     copies.pending.push_back({to, from, source_bytes, copies.committed + 1});
   });
@@ -210,7 +225,7 @@ void wait_copies(const Instruction& instruction, Warp& warp, uint32_t active) {
     for (; pending != copies.pending.end() && pending->group <= last; ++pending) {
       std::byte* to = warp.shared->finish_copy(pending->to, 16, warp.accessor(lane));
       std::memset(to, 0, 16);
-      if (pending->source_bytes > 0) std::memcpy(to, warp.global->at(pending->from, 16), 16);
+      if (pending->source_bytes > 0) std::memcpy(to, warp.global->read(pending->from, 16, warp.thread(lane)), 16);
     }
     copies.pending.erase(copies.pending.begin(), pending);
   });

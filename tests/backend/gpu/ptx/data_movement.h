@@ -25,6 +25,9 @@ Handler movement_handler(const Movement& movement, int register_bytes);
 
 // atom.shared.add.u64 d, [a], b
 void atomic_add_shared(const Instruction& instruction, Warp& warp, uint32_t active);
+// atom.{acq_rel,relaxed}.gpu.global.add.s32 d, [a], b
+template <bool is_ordered>
+void atomic_add_global(const Instruction& instruction, Warp& warp, uint32_t active);
 
 // cp.async.cg.shared.global [to], [from], 16, source bytes; then commit_group and wait_group `literal`.
 void copy_async(const Instruction& instruction, Warp& warp, uint32_t active);

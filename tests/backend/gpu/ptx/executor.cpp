@@ -33,6 +33,7 @@ class Executor {
       : kernel_(kernel),
         shape_(shape),
         shared_(kernel.static_shared_bytes() + shape.dynamic_shared_bytes),
+        memory_(memory),
         executed_(executed),
         instructions_left_(max_instructions),
         warps_(static_cast<size_t>((shape.threads + lanes - 1) / lanes)) {
@@ -58,6 +59,7 @@ class Executor {
 
   void run_block(int64_t x, int64_t y) {
     shared_.start_block();
+    memory_.start_block();
     std::fill(local_.begin(), local_.end(), std::byte{0xff});
     for (WarpRun& run : warps_) start(run, x, y);
     for (;;) {
@@ -73,6 +75,7 @@ class Executor {
       if (waiting == 0) return;
       if (ended) throw_error(ErrorKind::internal, "threads wait at a barrier of the block for threads that have ended");
       shared_.block_barrier();
+      memory_.block_barrier();
     }
   }
 
@@ -224,6 +227,7 @@ class Executor {
   const Kernel& kernel_;
   LaunchShape shape_;
   SharedMemory shared_;
+  GlobalMemory& memory_;
   std::vector<uint8_t>& executed_;  // by instruction
   int64_t instructions_left_;
   std::unique_ptr<std::byte[], AlignedDelete> registers_;
@@ -246,6 +250,7 @@ void run(const Kernel& kernel, const LaunchShape& shape, std::span<const std::by
     throw_error(ErrorKind::usage, "{} bytes of parameters are passed, and the kernel has {}", parameters.size(),
                 text.parameter_bytes);
   }
+  memory.start_launch();
   std::vector<uint8_t> unused(kernel.instructions().size());
   Executor executor(kernel, shape, parameters, memory, executed != nullptr ? *executed : unused, max_instructions);
   for (int64_t y = 0; y < shape.blocks_y; ++y) {

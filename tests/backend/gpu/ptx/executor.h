@@ -22,7 +22,8 @@ struct LaunchShape {
 // there.
 //
 // Errors: internal, naming block, warp and line of the PTX, for a fault of the kernel: an access outside the
-// allocations or not aligned, a race in shared memory, a barrier that some threads never reach, too many instructions
+// allocations or not aligned, a race in shared or global memory, a barrier that some threads never reach, too many
+// instructions
 // (`max_instructions`, of warps); usage for a launch that the kernel does not allow; unsupported for an operand that
 // the emulator does not have.
 // `executed`, if given, has a number for each instruction, which becomes 1 if a lane executes it.

@@ -235,6 +235,11 @@ bool Kernel::decode_copy(const Statement& statement, Instruction& instruction) {
     for (const Operand& operand : operands) add_operands(operand, "848", at);
     instruction.literal = operands[1].bits;
     instruction.run = atomic_add_shared;
+  } else if (const bool is_ordered = statement.opcode == "atom.acq_rel.gpu.global.add.s32";
+             (is_ordered || statement.opcode == "atom.relaxed.gpu.global.add.s32") && operands.size() == 3) {
+    for (const Operand& operand : operands) add_operands(operand, "484", at);
+    instruction.literal = operands[1].bits;
+    instruction.run = is_ordered ? atomic_add_global<true> : atomic_add_global<false>;
   } else {
     return false;
   }

@@ -229,6 +229,7 @@ KernelText read_kernel(Reader& reader) {
     kernel.max_threads = reader.count();
     while (reader.take_if(",")) kernel.max_threads *= reader.count();
   }
+  if (reader.take_if(".minnctapersm")) reader.count();  // limits registers, which ptxas allocates
   read_block(reader, kernel);
   return kernel;
 }

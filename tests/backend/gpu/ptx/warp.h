@@ -51,6 +51,7 @@ struct Warp {
     return reinterpret_cast<Bits*>(registers + offset);
   }
   Accessor accessor(int lane) const { return {index, lane, false}; }
+  int thread(int lane) const { return index * lanes + lane; }  // in the block
 };
 
 struct Instruction;
