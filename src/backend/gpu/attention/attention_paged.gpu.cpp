@@ -27,8 +27,8 @@ struct PagedTilesArgs {
 
 }  // namespace ingot::gpu
 
-// For bf16 and f16, by the max head dimension. Shared memory of Hopper has room for 5 blocks of unit_128, which need no
-// more than 160 registers; nvcc takes 212 without a limit.
+// For bf16 and f16, by the max head dimension. Shared memory of Hopper has room for 5 blocks of unit_128; nvcc takes
+// 212 registers without a limit, of which 4 blocks fit.
 #define PAGED_KERNELS(NAME)                                \
   GPU_KERNEL_WARPS(NAME##_64, PagedTilesArgs, 4)           \
   GPU_KERNEL_WARPS(NAME##_128, PagedTilesArgs, 4)          \

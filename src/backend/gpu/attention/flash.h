@@ -1,14 +1,14 @@
 // Flash attention on tensor cores (Dao 2023, arXiv 2307.08691) over packed sequences in bf16; the forward pass
-// (attention_mma.gpu.cpp) also in f16, the backward pass in attention_mma_backward.gpu.cpp. A warp has 16 or 32 queries
-// of one head (keys, in the gradient of keys and values), and its block loops over tiles of keys (queries), loading the
-// next tile while the current one is multiplied. Scores become operands of the second gemm in registers. Tiles start at
-// the sequence's own first token and sums run in order, so results are deterministic and do not depend on the other
-// sequences in the pack. This also holds where there are queries of a part of the tokens only: the rows of the others
-// are zeros and are not stored, so that a query has the bits that it has among all. Where there are keys of a part of
-// the tokens, their tiles start at the sequence's first token that has one.
+// (attention_mma.gpu.cpp) also in f16, the backward pass (attention_mma_backward.gpu.cpp) not. A warp has 16 or 32
+// queries of one head (keys, in the gradient of keys and values), and its block loops over tiles of keys (queries),
+// loading the next tile while the current one is multiplied. Scores become operands of the second gemm in registers.
+// Tiles start at the sequence's own first token and sums run in order, so results are deterministic and do not depend
+// on the other sequences in the pack. This also holds where there are queries of a part of the tokens only: the rows of
+// the others are zeros and are not stored, so that a query has the bits that it has among all. Where there are keys of
+// a part of the tokens, their tiles start at the sequence's first token that has one.
 //
 // bench/reports/2026-11-22-gpu-attention-analysis.md has the counts behind the shapes. No block uses more than 64 KiB
-// of shared memory, which all devices have, but those of arch/attention_sm90.gpu.cpp, which Hopper runs instead.
+// of shared memory, which all devices have, but those of arch/, which Hopper runs instead.
 #pragma once
 
 #include "backend/gpu/attention/attention_tiles.h"

@@ -12,10 +12,12 @@
   namespace ingot::gpu::cuda {                                                                \
   extern "C" __global__ void __launch_bounds__(THREADS) NAME(const __grid_constant__ Args a); \
   }
+#if __CUDA_ARCH__ >= 900  // an A100 has shared memory for fewer blocks
 #define GPU_KERNEL_BLOCKS(NAME, Args, WARPS, BLOCKS)                                                       \
   namespace ingot::gpu::cuda {                                                                             \
   extern "C" __global__ void __launch_bounds__((WARPS) * 32, BLOCKS) NAME(const __grid_constant__ Args a); \
   }
+#endif
 #define GPU_KERNEL_BODY(NAME, Args) extern "C" __global__ void NAME(const __grid_constant__ Args a)
 
 namespace ingot::gpu::cuda {
