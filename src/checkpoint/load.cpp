@@ -435,11 +435,12 @@ LoadedModel load_model(const ModelSource& source, const LoadOptions& options) {
     run_transfers(transfers, options);
   } else if (plan.sizes.copied > 0) {
     const auto arena = std::make_shared<Arena>(options.device, plan.sizes.copied, "weights of " + source.name);
-    // Matrices first, so that no bias lies between those of layers with the same input (ops/linear_group.h).
-    for (const bool matrices : {true, false}) {
+    // Matrices first, so that no bias lies between those of layers with the same input (ops/linear_group.h). Weights
+    // that are modified keep the order of parameters, in which ranks gather them (train/weight_run.h).
+    for (const bool first : {true, false}) {
       for (size_t i = 0; i < transfers.size(); ++i) {
         Transfer& transfer = transfers[i];
-        if (transfer.mapped || (forms[i].shape.rank() == 2) != matrices) continue;
+        if (transfer.mapped || (options.writable || forms[i].shape.rank() == 2) != first) continue;
         transfer.data = static_cast<std::byte*>(arena->allocate_bytes(transfer.bytes()));
       }
     }

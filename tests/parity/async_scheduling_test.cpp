@@ -31,13 +31,13 @@ class ParityMask : public infer::TokenMask {
   int32_t last_ = 0;
 };
 
-struct Subject {
+struct AsyncSubject {
   const char* model;
   int width;
   Schedule schedule;
 };
 
-class AsyncScheduling : public testing::TestWithParam<Subject> {
+class AsyncScheduling : public testing::TestWithParam<AsyncSubject> {
  protected:
   AsyncScheduling() {
     auto device = std::make_unique<CountingGpu>(GetParam().width, GetParam().schedule);
@@ -204,8 +204,8 @@ TEST_P(AsyncScheduling, AnAdapterTakesTheSlotOfABatchInFlight) {
 
 INSTANTIATE_TEST_SUITE_P(
     Devices, AsyncScheduling,
-    testing::Values(Subject{"llama/a", 32, Schedule::forward}, Subject{"llama/a", 32, Schedule::random},
-                    Subject{"llama/a", 64, Schedule::backward}, Subject{"mixtral/a", 64, Schedule::random}),
+    testing::Values(AsyncSubject{"llama/a", 32, Schedule::forward}, AsyncSubject{"llama/a", 32, Schedule::random},
+                    AsyncSubject{"llama/a", 64, Schedule::backward}, AsyncSubject{"mixtral/a", 64, Schedule::random}),
     [](const auto& info) { return "sim" + std::to_string(info.param.width) + "_" + std::to_string(info.index); });
 
 }  // namespace

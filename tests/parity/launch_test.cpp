@@ -144,7 +144,7 @@ TEST_P(Launches, LogitsOfManySequencesArePadded) {
     for (int32_t i = 0; i < sequences; ++i) {
       infer::Request request;
       request.prompt = std::vector<int32_t>{i + 1, 2};
-      request.max_tokens = 2;
+      request.max_tokens = 1;  // the next step would be queued in the same call
       request.sampling.top_logprobs = 20;
       engine.submit(std::move(request));
     }
