@@ -18,19 +18,19 @@
 namespace ingot::bench {
 namespace {
 
-constexpr GpuModel h200{DeviceKind::cuda, "H200", "sm_90", size_t{1} << 37};
-constexpr GpuModel mi300x{DeviceKind::hip, "MI300X", "gfx942", size_t{1} << 37};
-constexpr int64_t batch_tokens = 512;
+constexpr GpuModel scratch_h200{DeviceKind::cuda, "H200", "sm_90", size_t{1} << 37};
+constexpr GpuModel scratch_mi300x{DeviceKind::hip, "MI300X", "gfx942", size_t{1} << 37};
+constexpr int64_t scratch_tokens = 512;
 
-struct Subject {
+struct ScratchSubject {
   const char* name;
   GpuModel gpu;
   bool adapter;  // of every linear layer
   bool biases;   // of the MLP's layers
 };
-void PrintTo(const Subject& subject, std::ostream* out) { *out << subject.name; }
+void PrintTo(const ScratchSubject& subject, std::ostream* out) { *out << subject.name; }
 
-class EngineScratch : public testing::TestWithParam<Subject> {
+class EngineScratch : public testing::TestWithParam<ScratchSubject> {
  protected:
   // One layer of Llama 3.1 8B, whose gate and up for a full batch are larger than any other result.
   static spec::ModelSpec one_layer() {
@@ -53,12 +53,12 @@ TEST_P(EngineScratch, HoldsJoinedGateAndUp) {
   const std::unique_ptr<models::Model> computed = models::make_model(model, weights, gpu);
   const spec::LoraSpec lora{.rank = 16, .alpha = 16, .targets = {"all-linear"}};
   infer::EngineSettings settings;
-  settings.batch_tokens = batch_tokens;
-  settings.context = batch_tokens + 1;
+  settings.batch_tokens = scratch_tokens;
+  settings.context = scratch_tokens + 1;
   settings.adapter_rank = GetParam().adapter ? lora.rank : 0;
   infer::Engine engine(gpu, registry, threads, *computed, settings);
   infer::Request request;
-  request.prompt = random_sequence(model, batch_tokens, batch_tokens, 0).ids;
+  request.prompt = random_sequence(model, scratch_tokens, scratch_tokens, 0).ids;
   request.max_tokens = 1;
   if (GetParam().adapter) request.adapter = random_adapter(model, lora, DType::bf16, 0);
   engine.submit(std::move(request));
@@ -67,15 +67,15 @@ TEST_P(EngineScratch, HoldsJoinedGateAndUp) {
   EXPECT_EQ(outputs.size(), 1U);
   const int64_t both = 2 * spec::dense_of(model.layers.front().mlp).features;
   EXPECT_TRUE(std::ranges::any_of(gpu.launches(), [&](const Launch& launch) {
-    return launch.is_gemm && launch.shape == fmt::format("{}x{}x{}", batch_tokens, both, model.hidden);
+    return launch.is_gemm && launch.shape == fmt::format("{}x{}x{}", scratch_tokens, both, model.hidden);
   }));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, EngineScratch,
-                         testing::Values(Subject{"sm_90_adapter", h200, true, false},
-                                         Subject{"sm_90_biases", h200, false, true},
-                                         Subject{"gfx942_adapter", mi300x, true, false},
-                                         Subject{"gfx942_biases", mi300x, false, true}),
+                         testing::Values(ScratchSubject{"sm_90_adapter", scratch_h200, true, false},
+                                         ScratchSubject{"sm_90_biases", scratch_h200, false, true},
+                                         ScratchSubject{"gfx942_adapter", scratch_mi300x, true, false},
+                                         ScratchSubject{"gfx942_biases", scratch_mi300x, false, true}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
