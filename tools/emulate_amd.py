@@ -177,9 +177,10 @@ def run_kernel(emulator, launch, launches, code):
         if kind not in ("f32", "bf16", "f16", "scratch"):
             return {"same": False, "error": float("inf"), "within": False}
         error = difference(numpy, wanted, found, kind)
-        if kind == "scratch" and error > tolerance:  # it may have bf16: the tolerance of another region of them
-            error = difference(numpy, wanted, found, "bf16")
-            tolerance = max([of for _, _, other, of in launch["regions"] if other == "bf16"], default=0.0)
+        if kind == "scratch" and error > tolerance:  # fp32 sums of 16-bit operands, or values of their type
+            halves = {other: of for _, _, other, of in launch["regions"] if other in ("bf16", "f16")}
+            error = min([error, *(difference(numpy, wanted, found, other) for other in halves)])
+            tolerance = max(halves.values(), default=tolerance)
         worst, within = max(worst, error), within and error <= tolerance
     if any(a != b for a, b, known in zip(result, after, covered) if not known):
         return {"same": False, "error": float("inf"), "within": False}  # an access outside the allocations
