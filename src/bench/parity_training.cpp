@@ -164,36 +164,38 @@ void add(TrainingAgreement& agreement, const Quantity& exact, double error, doub
   agreement.worst_size = norm(exact.values);
 }
 
-// The longest change of an element of `update` whose sign rounding decides: that of an element whose gradient is within
-// `error` of 0. 0 if there is none. AdamW's first updates are as long for small gradients as for large ones.
-double reversal(const std::vector<double>& update, const std::vector<double>& gradient, double error) {
-  double longest = 0, most = 0;
-  for (const double each : update) most = std::max(most, std::abs(each));
+// The values, with 0 in place of those whose gradient is within `error` of 0: rounding decides the sign of such a
+// gradient, and AdamW's first updates are as long for small gradients as for large ones.
+std::vector<double> decided(std::vector<double> update, const std::vector<double>& gradient, double error) {
   for (size_t e = 0; e < update.size(); ++e) {
-    if (gradient[e] != 0 && std::abs(gradient[e]) <= error) longest = std::max(longest, std::abs(update[e]) + most);
+    if (gradient[e] != 0 && std::abs(gradient[e]) <= error && std::isfinite(update[e])) update[e] = 0;
   }
-  return longest;
+  return update;
 }
 
-// Compares all quantities. `rounded`: the same by computations that differ from `exact` by rounding alone. These few
-// samples may have no element of a small tensor whose update is reversed, so one such element is allowed for.
+// Compares all quantities. `rounded`: the same by computations that differ from `exact` by rounding alone. Of an update
+// only the elements are compared whose sign is decided by more than rounding.
 void add_all(TrainingAgreement& agreement, const Facts& exact, const Facts& found, const std::vector<Facts>& rounded,
              double rounding) {
   std::map<std::string, std::pair<const std::vector<double>*, double>> gradients;  // and the error of an element
   for (size_t i = 0; i < exact.size(); ++i) {
     const auto& [name, values] = exact[i];
+    const bool update = name.starts_with(update_of);
+    const auto compared = [&](const std::vector<double>& all) {
+      if (!update) return all;
+      const auto& [gradient, error] = gradients.at(name.substr(std::string_view(update_of).size()));
+      return decided(all, *gradient, error);
+    };
+    const Quantity expected{name, compared(values)};
     double noise = 0;
-    for (const Facts& facts : rounded) noise = std::max(noise, distance(facts[i].values, values));
-    double allowed = rounding * norm(values) + training_error_multiple * noise;
+    for (const Facts& facts : rounded) noise = std::max(noise, distance(compared(facts[i].values), expected.values));
+    const double allowed = rounding * norm(values) + training_error_multiple * noise;
     if (name.starts_with(gradient_of)) {
       const auto elements = std::ranges::count_if(values, [](double value) { return value != 0; });
       const double of_element = allowed / std::sqrt(std::max(1.0, static_cast<double>(elements)));
       gradients[name.substr(std::string_view(gradient_of).size())] = {&values, of_element};
-    } else if (name.starts_with(update_of)) {
-      const auto& [gradient, error] = gradients.at(name.substr(std::string_view(update_of).size()));
-      allowed += reversal(values, *gradient, error);
     }
-    add(agreement, exact[i], distance(found[i].values, values), allowed);
+    add(agreement, expected, distance(compared(found[i].values), expected.values), allowed);
   }
 }
 

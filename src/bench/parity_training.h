@@ -24,8 +24,8 @@ struct TrainingAgreement {
 // fp32: the error relative to the CPU must be within rounding plus a multiple of the change that perturbing the weights
 // in their last bit causes on the CPU. bf16: the error relative to the CPU's fp32 must be within that multiple of the
 // CPU's own bf16 error.
-// Where a gradient is closer to 0 than its error may be, rounding decides the direction of AdamW's first update: in
-// each tensor one such element may be updated in the other direction besides.
+// Where a gradient is closer to 0 than its error may be, rounding decides the direction of AdamW's first update: such
+// elements of an update are not compared.
 std::vector<TrainingAgreement> compare_training(runtime::Runtime& cpu, runtime::Runtime& device,
                                                 const spec::ModelSpec& model, int64_t steps);
 

@@ -472,8 +472,10 @@ void Engine::State::assume_results(StepBatch& batch) {
 }
 
 // Schedules and queues the batch after `batch`, whose results have not been read. Nothing if it must wait for them:
-// - when a request may start and the batch computes prompts, whose pages the request may then find in the prefix cache;
-// - when pages may run out: sequences that end free some, and otherwise one is preempted;
+// - when a request may start and the batch computes prompts, whose pages the request may then find in the prefix cache
+//   (one whose adapter has just been loaded may start all the same, and finds fewer);
+// - when pages may run out for sequences that decode: sequences that end free some, and otherwise one is preempted.
+//   Prompts may preempt a sequence that would not have to be once results are read;
 // - when nothing can run.
 std::optional<StepBatch> Engine::State::run_ahead(StepBatch& batch) {
   if (!forward.runs_ahead() || settings.draft_tokens > 0 || batch.forward.is_read_again()) return std::nullopt;

@@ -4,6 +4,7 @@
 
 #include "nn/row_exchange.h"
 #include "ops/linear_glu.h"
+#include "ops/linear_group_bytes.h"
 
 namespace ingot::nn {
 
@@ -75,8 +76,11 @@ void Mlp::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockS
 }
 
 size_t Mlp::forward_bytes(const spec::Dense& spec, int64_t hidden, const PassShape& shape, int64_t rows) {
-  const size_t in = Linear::bytes(rows, spec.features, hidden, shape) +
-                    Linear::backward_sliced_bytes(rows, spec.features, hidden, shape);
+  size_t in = Linear::bytes(rows, spec.features, hidden, shape) +
+              Linear::backward_sliced_bytes(rows, spec.features, hidden, shape);
+  if (shape.cached && spec.gated && (spec.bias || shape.adapter_rank > 0)) {  // gate and up that are not gemms alone
+    in = std::max(in, ops::linear_group_bytes(rows, 2 * spec.features, size_of(shape.activation), shape.host_visible));
+  }
   const size_t out = Linear::bytes(rows, hidden, spec.features, shape) + Linear::sum_bytes(rows, hidden, shape) +
                      Linear::sliced_bytes(rows, hidden, spec.features, shape);
   return std::max(in, out);

@@ -132,6 +132,7 @@ TEST(JoinedLayers, AgreeWithLayersApartInLibraries) {
     FakeDevice device(nvidia ? DeviceKind::cuda : DeviceKind::hip, nvidia ? open_cublaslt() : open_hipblaslt(),
                       nullptr);
     JoinedLayersTest layers(device, false);
+    layers.select("joined");
     const std::vector<float> joined = layers.run();
     layers.select("apart");
     const std::vector<float> apart = layers.run();

@@ -51,6 +51,7 @@ TEST_P(StrictLibraries, AgreeWithTheDoubleReference) {
   const std::unique_ptr<GpuDevice> device = make_device(find(), 0, {.code = test_code()});
   EXPECT_GE(agreeing_cases(*device, "matmul", GetParam().gemms), 12);
   EXPECT_GE(agreeing_cases(*device, "linear_fp8", GetParam().gemms), 4);
+  EXPECT_GE(agreeing_cases(*device, "linear_bias", GetParam().gemms), 6);
   if (is_cuda()) EXPECT_EQ(agreeing_cases(*device, "attention", "cudnn", 6), 6);
 }
 

@@ -77,7 +77,6 @@ GPU_FN void sum_rows_of_id(const EmbeddingBackwardArgs& a) {
   const T* dy = static_cast<const T*>(a.dy) + j;
   float* sums = a.dtable + row_of_id * a.n + j;
   Floats<V> total{};
-  if (a.accumulate && has_column) total = load_floats<V>(sums);
   bool first = true;
   for (int64_t begin = 0; begin < a.tokens; begin += 256 * ids_per_thread) {
     for (int i = 0; i < ids_per_thread; ++i) {
@@ -91,7 +90,8 @@ GPU_FN void sum_rows_of_id(const EmbeddingBackwardArgs& a) {
         for (uint64_t same = shared.same[i][w]; same != 0; same &= same - 1) {
           const int bit = count_bits((same & (~same + 1)) - 1);
           const int64_t t = begin + i * 256 + w * warp_width + bit;
-          if (first && t != token) return;
+          if (first && t != token) return;  // another block adds to the row
+          if (first && has_column && a.accumulate) total = load_floats<V>(sums);
           first = false;
           if (!has_column) continue;
           const auto row = load_floats<V>(dy + t * a.n);

@@ -223,4 +223,7 @@ EXPORT int ncclGroupStart() {
   ++depth;
   return success;
 }
-EXPORT int ncclGroupEnd() { return --depth > 0 ? static_cast<int>(success) : start_all(); }
+EXPORT int ncclGroupEnd() {
+  if (depth == 0) return invalid_usage;
+  return --depth > 0 ? static_cast<int>(success) : start_all();
+}

@@ -65,6 +65,7 @@ bool GlobalMemory::is_visible(const Write& write, uint32_t thread) const {
 
 const std::byte* GlobalMemory::read(uint64_t address, size_t bytes, int thread) {
   const std::byte* place = at(address, bytes);
+  if (bytes == 1) return place;
   const size_t first = address - base_;
   for (size_t i = first / 2; i < (first + bytes) / 2; ++i) {
     if (is_visible(writes_[i], static_cast<uint32_t>(thread))) continue;
@@ -78,6 +79,7 @@ const std::byte* GlobalMemory::read(uint64_t address, size_t bytes, int thread) 
 
 std::byte* GlobalMemory::write(uint64_t address, size_t bytes, int thread) {
   std::byte* place = at(address, bytes);
+  if (bytes == 1) return place;
   const size_t first = address - base_;
   Write own;
   own.block = block_;
