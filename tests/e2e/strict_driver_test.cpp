@@ -9,8 +9,6 @@
 namespace ingot::e2e {
 namespace {
 
-namespace fs = std::filesystem;
-
 class StrictDriver : public testing::TestWithParam<StrictVendor> {
  protected:
   Result run(const std::vector<std::string>& arguments, const std::string& settings = "") const {

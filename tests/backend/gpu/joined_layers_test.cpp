@@ -131,11 +131,12 @@ TEST(JoinedLayers, AgreeWithLayersApartInLibraries) {
                                   nvidia ? INGOT_FAKE_CUBLASLT : INGOT_FAKE_HIPBLASLT);
     FakeDevice device(nvidia ? DeviceKind::cuda : DeviceKind::hip, nvidia ? open_cublaslt() : open_hipblaslt(),
                       nullptr);
-    JoinedLayersTest layers(device, false);
-    layers.select("joined");
-    const std::vector<float> joined = layers.run();
-    layers.select("apart");
-    const std::vector<float> apart = layers.run();
+    const auto results = [&](const char* implementation) {
+      JoinedLayersTest layers(device, false);
+      layers.select(implementation);
+      return layers.run();
+    };
+    const std::vector<float> joined = results("joined"), apart = results("apart");
     ASSERT_EQ(joined.size(), apart.size());
     for (size_t i = 0; i < joined.size(); ++i) {
       const double condition = static_cast<double>(inputs) / 4;  // of products of values up to 1/2

@@ -78,8 +78,8 @@ std::deque<Node> unpacked(const std::byte* bytes) {
         continue;
       }
       for (size_t i = 0; i < values.count; ++i) {
-        const Node* const each = &nodes.at(from.number());
-        append(values.bytes, static_cast<const void*>(&each), sizeof each);
+        const auto address = reinterpret_cast<uintptr_t>(&nodes.at(from.number()));
+        append(values.bytes, &address, sizeof address);
       }
     }
     nodes.push_back(std::move(node));
