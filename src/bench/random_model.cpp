@@ -50,7 +50,7 @@ WeightSet random_model(Device& device, const spec::ModelSpec& model, const check
   std::optional<runtime::RandomPool> random;
   if (scale != 0) random.emplace(seed, most);
   std::vector<void*> memory(table.size());
-  for (const bool matrices : {true, false}) {  // matrices first, as checkpoint::load_model
+  for (const bool matrices : {true, false}) {  // matrices first, as load_model does for serving
     for (size_t i = 0; i < table.size(); ++i) {
       if ((table[i].shape.size() == 2) == matrices)
         memory[i] = arena->allocate_bytes(rows_of(table[i], storage).bytes());

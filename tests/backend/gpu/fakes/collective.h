@@ -83,7 +83,7 @@ class CollectiveProgress {
  public:
   // Takes this rank's data and sends them.
   explicit CollectiveProgress(const CollectiveGroup& group);
-  // Begins the receives, without which nothing arrives: a send is complete when the receive has begun (rendezvous).
+  // Starts the receives, without which nothing arrives: a send is complete when its receive has started (rendezvous).
   void expect();
   // Assigns the results that are there. Returns whether the group has ended.
   bool advance();
